@@ -57,7 +57,7 @@ func TestAttacks(t *testing.T) {
 		"RSHUB_CALLBACK_ALLOW=127.0.0.2/31", "RSHUB_LEASE_MIN=1s", // the bystander's place and the attacker's lair, and nothing else on this machine
 		"RSHUB_LIMITS_CALLER=sets:200/h,bytes:600MiB/m", "RSHUB_LIMITS_ADDRESS=requests:3000/m,connections:200")...)
 	h.Process = hubtest.Start(t, h.Env, nil, shell, "-c", `ulimit -n 2048 && exec "$0"`, hubtest.Rshub)
-	h.Running()
+	h.WaitRunning()
 	b := newBystander(t, h, good)
 	b.while(func() {}) // warm
 	calm := b.while(func() {})
@@ -69,7 +69,7 @@ func TestAttacks(t *testing.T) {
 			defer cancel()
 			transport := &http.Transport{MaxIdleConnsPerHost: 100}
 			defer transport.CloseIdleConnections()
-			client := &http.Client{Transport: transport, Timeout: hubtest.Patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+			client := &http.Client{Transport: transport, Timeout: hubtest.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 			a := &attacker{t: t, ctx: ctx, hub: h, auth: "Authorization: Bearer " + evil, token: evil, client: client, statuses: map[int]int{}, sample: map[int]string{}}
 			for again := 2; !b.unharmed(t, calm, b.while(func() { attack.do(a) }), again); again-- {
 				calm = calm.max(b.while(func() {})) // others may use this machine, too

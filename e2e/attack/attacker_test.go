@@ -90,7 +90,7 @@ func (a *attacker) raw(addr, text string) string {
 		return ""
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(hubtest.Patience))
+	_ = conn.SetDeadline(time.Now().Add(hubtest.Timeout))
 	_, _ = io.WriteString(conn, text)
 	var seen bytes.Buffer
 	status, in := 0, io.TeeReader(io.LimitReader(conn, 1<<20), &seen)

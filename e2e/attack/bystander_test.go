@@ -69,7 +69,7 @@ func serveAt(t *testing.T, at *net.TCPAddr, h http.Handler) *httptest.Server {
 func newBystander(t *testing.T, h *hubtest.Hub, token string) *bystander {
 	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: place, Timeout: 10 * time.Second}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
-	b := &bystander{t: t, hub: h, token: token, client: &http.Client{Transport: transport, Timeout: hubtest.Patience}}
+	b := &bystander{t: t, hub: h, token: token, client: &http.Client{Transport: transport, Timeout: hubtest.Timeout}}
 	b.publish(0)
 	b.callback = serveAt(t, place, http.HandlerFunc(b.serveCallback)).URL
 	b.subscribe("/calm")
@@ -151,12 +151,12 @@ func (b *bystander) took(who string, all *[]time.Duration, loc string) {
 
 // follow follows over one event stream.
 func (b *bystander) follow(ctx context.Context) {
-	f := &hubtest.Follower{Way: hubtest.ByEvents, Set: calmSet, Hub: b.hub, Cursor: "start", Headers: []string{"Authorization: Bearer " + b.token}, HTTP: b.client.Transport}
-	f.Pace = func() { // after each event
+	f := &hubtest.Follower{Transport: hubtest.ByEvents, Set: calmSet, Hub: b.hub, Cursor: "start", Headers: []string{"Authorization: Bearer " + b.token}, HTTP: b.client.Transport}
+	f.OnMessage = func() { // after each event
 		b.mu.Lock()
 		taken := len(b.followed)
 		b.mu.Unlock()
-		for _, e := range f.Seen()[taken:] {
+		for _, e := range f.Snapshot()[taken:] {
 			var c struct{ Loc string }
 			if err := json.Unmarshal([]byte(e.Text), &c); err != nil {
 				b.fault("an event has %s", e.Text)

@@ -23,7 +23,7 @@ func TestCallbackAddresses(t *testing.T) {
 	}
 	// Only the witness may be called.
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.2/32", "RSHUB_LEASE_MIN=1s")
-	tr := hubtest.TrialOf(t, h)
+	tr := hubtest.NewTrial(t, h)
 	tr.Server = trial.Serve(t, "127.0.0.2:0", nil)
 	trap := setTrap(t)
 
@@ -44,21 +44,21 @@ func TestCallbackAddresses(t *testing.T) {
 	// Where a callback may lead says nothing about where it may redirect to.
 	for _, to := range []string{"http://127.0.0.1:" + trap.port + "/", "http://localhost:" + trap.port + "/", "http://[::1]:" + trap.port + "/", "http://169.254.169.254/latest/meta-data/"} {
 		c := tr.Callback("")
-		c.On(trial.Verification, trial.Status(http.StatusFound, "Location: "+to))
-		tr.Verified("subscribe", c, tp)
+		c.Respond(trial.Verification, trial.Status(http.StatusFound, "Location: "+to))
+		tr.MustVerify("subscribe", c, tp)
 		d := tr.Callback("")
-		tr.Subscribed(d, tp)
-		d.On(trial.Delivery, trial.Status(http.StatusTemporaryRedirect, "Location: "+to), trial.Status(http.StatusOK))
+		tr.Subscribe(d, tp)
+		d.Respond(trial.Delivery, trial.Status(http.StatusTemporaryRedirect, "Location: "+to), trial.Status(http.StatusOK))
 		mark := tr.Publish(tp)
-		tr.Delivered(d, mark)
-		if d.Times(mark) < 2 {
+		tr.WaitDelivery(d, mark)
+		if d.CountDeliveries(mark) < 2 {
 			t.Errorf("a redirect to %s counts as success", to)
 		}
 	}
 	// The hub verifies and delivers, so it has had time for all that came before.
 	c := tr.Callback("")
-	tr.Subscribed(c, tp)
-	tr.Rounds(tp, c, 5)
+	tr.Subscribe(c, tp)
+	tr.PublishRounds(tp, c, 5)
 	for _, s := range hubtest.SubscriptionsOf(t, h, tp.Set) {
 		if !strings.HasPrefix(s.Callback, tr.Server.URL+"/") {
 			t.Errorf("%s is subscribed", s.Callback)

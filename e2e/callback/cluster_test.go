@@ -21,7 +21,7 @@ func TestManyCallbacks(t *testing.T) {
 	}
 	// A callback that is answered too late is called again: that is no fault of
 	// the hub's, and does not happen within a minute.
-	c := hubtest.StartCluster(t, 3, append(slices.Clone(hubtest.Callable), "RSHUB_CALLBACK_TIMEOUT=1m")...)
+	c := hubtest.StartCluster(t, 3, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_CALLBACK_TIMEOUT=1m")...)
 	hubtest.Publish(t, c.Hubs[0], set, hubtest.Change("first"))
 
 	here, gone := hubtest.NewDestination(t, 20), hubtest.NewDestination(t, 2)
@@ -36,15 +36,15 @@ func TestManyCallbacks(t *testing.T) {
 		if n := len(hubtest.SubscribeAll(t, c.Hubs[0].Topic(set), d.urls, c.Hubs...)); n != len(d.urls) {
 			t.Fatalf("%d of %d subscriptions were accepted", n, len(d.urls))
 		}
-		d.Verified(t, d.urls)
+		d.WaitVerified(t, d.urls)
 	}
 	gone.Kill()
 
 	var publishers []*hubtest.Publisher
 	for i, h := range c.Hubs {
-		publishers = append(publishers, hubtest.Publishing(t, h, set, "hub"+strconv.Itoa(i), true))
+		publishers = append(publishers, hubtest.StartPublisher(t, h, set, "hub"+strconv.Itoa(i), true))
 	}
-	hubtest.GoesOn(t, more, publishers...)
+	hubtest.WaitPublishing(t, more, publishers...)
 	for path, r := range here.Reports(t) {
 		if r.Repeats > 0 || len(r.Faults) > 0 {
 			t.Errorf("before any kill, %s has %d repeats, and %q", path, r.Repeats, r.Faults)
@@ -52,25 +52,25 @@ func TestManyCallbacks(t *testing.T) {
 	}
 	for range 2 {
 		c.Hubs[2].Kill()
-		hubtest.GoesOn(t, more, publishers[:2]...)
+		hubtest.WaitPublishing(t, more, publishers[:2]...)
 		c.Hubs[2].Start(t)
-		hubtest.GoesOn(t, more, publishers...)
+		hubtest.WaitPublishing(t, more, publishers...)
 	}
 	for _, p := range publishers {
 		p.Finish()
 	}
-	all := hubtest.Memory(t, c.Hubs[0], set)
+	all := hubtest.ReadMemory(t, c.Hubs[0], set)
 	for _, p := range publishers {
 		p.Check(t, all)
 	}
-	repeats := here.AllTook(t, good, all)
+	repeats := here.WaitDelivered(t, good, all)
 	t.Logf("%d callbacks took %d changes, and %d deliveries twice", len(good), len(all), repeats)
 
 	// The kills are over, and so are the repeats.
 	for i := range more {
 		hubtest.Publish(t, c.Hubs[i%3], set, hubtest.Changes("later", 3))
 	}
-	if n := here.AllTook(t, good, hubtest.Memory(t, c.Hubs[0], set)); n != repeats {
+	if n := here.WaitDelivered(t, good, hubtest.ReadMemory(t, c.Hubs[0], set)); n != repeats {
 		t.Errorf("%d deliveries were repeated without a kill", n-repeats)
 	}
 
@@ -78,9 +78,9 @@ func TestManyCallbacks(t *testing.T) {
 	// tried again soon.
 	gone.Start(t)
 	hubtest.Publish(t, c.Hubs[0], set, hubtest.Change("last"))
-	all = hubtest.Memory(t, c.Hubs[0], set)
-	gone.AllTook(t, lost, all)
-	here.AllTook(t, good, all)
+	all = hubtest.ReadMemory(t, c.Hubs[0], set)
+	gone.WaitDelivered(t, lost, all)
+	here.WaitDelivered(t, good, all)
 }
 
 // TestManySubscriptions makes many subscriptions at once at a hub on disk, which
@@ -100,7 +100,7 @@ func TestManySubscriptions(t *testing.T) {
 			if kill {
 				go func() {
 					defer close(killed)
-					_ = trial.Soon(hubtest.Patience, func() error { // it fails below
+					_ = trial.Poll(hubtest.Timeout, func() error { // it fails below
 						if len(d.Reports(t)) < n/4 {
 							return trial.ErrNotYet
 						}
@@ -121,7 +121,7 @@ func TestManySubscriptions(t *testing.T) {
 				t.Fatalf("only %d of %d were accepted", len(accepted), n)
 			}
 			callbacks = slices.DeleteFunc(callbacks, func(u string) bool { return !accepted[u] })
-			d.Verified(t, callbacks)
+			d.WaitVerified(t, callbacks)
 			if !kill {
 				for path, r := range d.Reports(t) {
 					if r.Verified != 1 {
@@ -136,7 +136,7 @@ func TestManySubscriptions(t *testing.T) {
 				return nil
 			})
 			hubtest.Publish(t, h, set, hubtest.Changes("next", 3))
-			d.AllTook(t, callbacks, hubtest.Memory(t, h, set))
+			d.WaitDelivered(t, callbacks, hubtest.ReadMemory(t, h, set))
 		})
 	}
 }

@@ -31,11 +31,11 @@ func TestCopyCallbacks(t *testing.T) {
 			t.Fatalf("%d of %d subscriptions were accepted", n, len(d.urls))
 		}
 		if d.Process != nil {
-			d.Verified(t, d.urls)
+			d.WaitVerified(t, d.urls)
 		}
 	}
 	hubtest.Publish(t, onDisk, set, hubtest.Changes("on-disk", 20))
-	here.AllTook(t, good, hubtest.Memory(t, onDisk, set))
+	here.WaitDelivered(t, good, hubtest.ReadMemory(t, onDisk, set))
 	onDisk.Stop(t)
 	dead.Kill()
 
@@ -49,16 +49,16 @@ func TestCopyCallbacks(t *testing.T) {
 	first := &hubtest.Hub{Host: onDisk.Host, URL: onDisk.URL, Data: t.TempDir()}
 	first.Env = append(slices.Clone(onDisk.Env), "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+onDisk.URL)
 	first.Start(t)
-	second := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+onDisk.URL)...)
+	second := hubtest.NewHub(t, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+onDisk.URL)...)
 	second.Start(t)
-	late.Verified(t, new)
+	late.WaitVerified(t, new)
 	hubtest.Publish(t, second, set, hubtest.Changes("in-redis", 20))
-	all := hubtest.Memory(t, first, set)
+	all := hubtest.ReadMemory(t, first, set)
 	for _, d := range []struct {
 		*hubtest.Destination
 		urls []string
 	}{{here, good}, {dead, lost}, {late, new}} {
-		if n := d.AllTook(t, d.urls, all); n > 0 {
+		if n := d.WaitDelivered(t, d.urls, all); n > 0 {
 			t.Errorf("%d deliveries are repeated", n)
 		}
 	}
@@ -85,18 +85,18 @@ func TestBackupCallbacks(t *testing.T) {
 	if n := len(hubtest.SubscribeAll(t, h.Topic(set), urls, h)); n != len(urls) {
 		t.Fatalf("%d subscriptions were accepted", n)
 	}
-	d.AllTook(t, urls, hubtest.Memory(t, h, set))
+	d.WaitDelivered(t, urls, hubtest.ReadMemory(t, h, set))
 	dir := filepath.Join(t.TempDir(), "copy")
 	code, _, stderr := hubtest.Run(t, []string{"RSHUB_OPS_LISTEN=" + strings.TrimPrefix(h.Ops, "http://")}, nil, hubtest.Rshub, "backup", dir)
 	if code != 0 {
 		t.Fatalf("rshub backup ended with %d: %s", code, stderr)
 	}
 	h.Kill()
-	second := hubtest.NewHub(t, hubtest.Callable...)
+	second := hubtest.NewHub(t, hubtest.CallbackEnv...)
 	second.Env = append(second.Env, "RSHUB_DATA="+dir)
 	second.Start(t)
 	hubtest.Publish(t, second, set, hubtest.Changes("restored", 20))
-	d.AllTook(t, urls, hubtest.Memory(t, second, set))
+	d.WaitDelivered(t, urls, hubtest.ReadMemory(t, second, set))
 	for path, r := range d.Reports(t) {
 		if r.Verified != 1 {
 			t.Errorf("%s was verified %d times", path, r.Verified)

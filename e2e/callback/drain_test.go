@@ -13,18 +13,18 @@ import (
 func TestStopWhileCallbacksHang(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartWebSub(t)
-	tr := hubtest.TrialOf(t, h)
+	tr := hubtest.NewTrial(t, h)
 	tp := tr.Topic()
 	var all []*trial.Callback
 	for range 3 {
-		c := tr.CallbackAt(tr.Elsewhere(), "")
-		tr.Subscribed(c, tp)
-		c.On(trial.Delivery, trial.Hang)
+		c := tr.CallbackAt(tr.NewServer(), "")
+		tr.Subscribe(c, tp)
+		c.Respond(trial.Delivery, trial.Hang)
 		all = append(all, c)
 	}
 	tr.Publish(tp)
 	for _, c := range all {
-		tr.Arrives(c, trial.Delivery, 1)
+		tr.WaitRequests(c, trial.Delivery, 1)
 	}
 	begin := time.Now()
 	h.Stop(t)

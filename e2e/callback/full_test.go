@@ -14,7 +14,7 @@ func full(t *testing.T) bool {
 		t.Parallel()
 		return false
 	}
-	hubtest.Patience *= 10
-	t.Cleanup(func() { hubtest.Patience /= 10 })
+	hubtest.Timeout *= 10
+	t.Cleanup(func() { hubtest.Timeout /= 10 })
 	return true
 }

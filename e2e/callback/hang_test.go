@@ -18,7 +18,7 @@ func TestCallbacksWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	const set = "hangs"
 	const timeout = time.Second
-	c := hubtest.StartCluster(t, 1, append(slices.Clone(hubtest.Callable), "RSHUB_REDIS_TIMEOUT="+timeout.String())...)
+	c := hubtest.StartCluster(t, 1, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_REDIS_TIMEOUT="+timeout.String())...)
 	h := c.Hubs[0]
 	hubtest.Publish(t, h, set, hubtest.Change("first"))
 	d := hubtest.NewDestination(t, 1)
@@ -28,7 +28,7 @@ func TestCallbacksWhileRedisHangs(t *testing.T) {
 	if n := len(hubtest.SubscribeAll(t, topic, urls[:1], h)); n != 1 {
 		t.Fatal("the subscription is not accepted")
 	}
-	d.Verified(t, urls[:1])
+	d.WaitVerified(t, urls[:1])
 	c.Redis.Signal(syscall.SIGSTOP)
 	for range 2 { // with connections from before, and without
 		for what, ask := range map[string]struct{ method, url, body string }{
@@ -53,7 +53,7 @@ func TestCallbacksWhileRedisHangs(t *testing.T) {
 	}
 	c.Redis.Signal(syscall.SIGCONT)
 	hubtest.Publish(t, h, set, hubtest.Change("second"))
-	d.AllTook(t, urls[:1], hubtest.Memory(t, h, set))
+	d.WaitDelivered(t, urls[:1], hubtest.ReadMemory(t, h, set))
 	if n := len(hubtest.SubscriptionsOf(t, h, set)); n != 1 {
 		t.Errorf("there are %d subscriptions", n)
 	}

@@ -32,43 +32,43 @@ func TestHubKilledAtEachStep(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			t.Parallel()
 			h := hubtest.StartWebSub(t)
-			tr := hubtest.TrialOf(t, h)
+			tr := hubtest.NewTrial(t, h)
 			for i := range 3 { // each restart finds those of the ones before
 				c, tp := tr.Callback(""), tr.Topic()
 				at := hubtest.Head(t, h, tp.Set)
 				asked, dead := make(chan struct{}), make(chan struct{})
 				die := func(then trial.Reply) trial.Reply {
-					return trial.HangUntil(asked, trial.First(func() { h.Kill(); close(dead) }, then))
+					return trial.HangUntil(asked, trial.Before(func() { h.Kill(); close(dead) }, then))
 				}
 				if step.within && step.kind == trial.Verification {
-					c.On(trial.Verification, die(trial.Confirm), trial.Confirm)
+					c.Respond(trial.Verification, die(trial.Confirm), trial.Confirm)
 				}
 				if step.within && step.kind == trial.Delivery {
-					c.On(trial.Delivery, die(trial.Status(http.StatusOK)), trial.Status(http.StatusOK))
+					c.Respond(trial.Delivery, die(trial.Status(http.StatusOK)), trial.Status(http.StatusOK))
 				}
-				tr.Accepted("subscribe", c, tp, "hub.secret", "secret "+strconv.Itoa(i))
+				tr.MustAccept("subscribe", c, tp, "hub.secret", "secret "+strconv.Itoa(i))
 				var marks []string
 				if step.kind == trial.Delivery {
 					marks = append(marks, tr.Publish(tp))
 				}
 				close(asked) // all answers are there
 				if step.kind != "" {
-					tr.Arrives(c, step.kind, 1)
+					tr.WaitRequests(c, step.kind, 1)
 				}
 				if step.within {
 					<-dead
 				} else {
 					if step.kind != "" {
-						tr.Wait("it is answered", func() error { return trial.Answered(c, step.kind, 1) })
+						tr.Wait("it is answered", func() error { return trial.CheckAnswered(c, step.kind, 1) })
 					}
 					h.Kill()
 				}
 				h.Start(t)
 				marks = append(marks, tr.Publish(tp), tr.Publish(tp))
-				tr.Arrives(c, trial.Verification, 1)
+				tr.WaitRequests(c, trial.Verification, 1)
 				for _, mark := range marks {
-					d := tr.Delivered(c, mark)
-					if err := trial.SignedBy(&d, "secret "+strconv.Itoa(i)); err != nil {
+					d := tr.WaitDelivery(c, mark)
+					if err := trial.CheckSignature(&d, "secret "+strconv.Itoa(i)); err != nil {
 						t.Error(err)
 					}
 				}
@@ -86,7 +86,7 @@ func covers(t testing.TB, c *trial.Callback, from string, repeats bool) {
 	if err != nil {
 		t.Fatalf("cursor %q", from)
 	}
-	for i, d := range c.Got(trial.Delivery) {
+	for i, d := range c.Requests(trial.Delivery) {
 		previous, err1 := strconv.ParseUint(d.Header.Get("RS-Previous"), 10, 64)
 		position, err2 := strconv.ParseUint(d.Header.Get("RS-Position"), 10, 64)
 		if err1 != nil || err2 != nil || previous > at || previous < at && !repeats || d.Header.Get("RS-Gap") != "" {
@@ -113,10 +113,10 @@ func TestHubKilledUnderLoad(t *testing.T) {
 	if got := len(hubtest.SubscribeAll(t, h.Topic(set), callbacks, h)); got != len(callbacks) {
 		t.Fatalf("%d of %d subscriptions were accepted", got, len(callbacks))
 	}
-	d.Verified(t, callbacks)
-	publishers := []*hubtest.Publisher{hubtest.Publishing(t, h, set, "keyed", true), hubtest.Publishing(t, h, set, "keyless", false)}
+	d.WaitVerified(t, callbacks)
+	publishers := []*hubtest.Publisher{hubtest.StartPublisher(t, h, set, "keyed", true), hubtest.StartPublisher(t, h, set, "keyless", false)}
 	for range kills {
-		hubtest.GoesOn(t, 15, publishers[0])
+		hubtest.WaitPublishing(t, 15, publishers[0])
 		// The hub is in the middle of its deliveries when one more has come.
 		before := d.Reports(t)["/healthy/0"].Deliveries
 		hubtest.Until(t, "a delivery goes on", func() error {
@@ -128,15 +128,15 @@ func TestHubKilledUnderLoad(t *testing.T) {
 		h.Kill()
 		h.Start(t)
 	}
-	hubtest.GoesOn(t, 15, publishers[0])
+	hubtest.WaitPublishing(t, 15, publishers[0])
 	for _, p := range publishers {
 		p.Finish()
 	}
-	all := hubtest.Memory(t, h, set)
+	all := hubtest.ReadMemory(t, h, set)
 	for _, p := range publishers {
 		p.Check(t, all)
 	}
-	repeats := d.AllTook(t, callbacks, all)
+	repeats := d.WaitDelivered(t, callbacks, all)
 	t.Logf("%d callbacks took %d changes, and %d deliveries twice", len(callbacks), len(all), repeats)
 	if most := kills * len(callbacks) * 2; repeats > most {
 		t.Errorf("%d deliveries were repeated after %d kills", repeats, kills)
@@ -151,19 +151,19 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 	const listSize = 10
 	h := hubtest.StartWebSub(t, "RSHUB_CHANGELIST_SIZE="+strconv.Itoa(listSize), "RSHUB_RETENTION_COUNT=20",
 		"RSHUB_INVENTORY=off") // retention would wait for the inventory, and look again only after a minute
-	tr := hubtest.TrialOf(t, h)
+	tr := hubtest.NewTrial(t, h)
 	c, other, tp := tr.Callback(""), tr.Callback(""), tr.Topic()
-	tr.Subscribed(other, tp)
-	u := tr.Subscribed(c, tp).Param("rs.status")
-	tr.Delivered(c, tr.Publish(tp))
-	tr.Delivered(other, tp.Mark())
-	c.On(trial.Delivery, trial.Status(http.StatusServiceUnavailable))
+	tr.Subscribe(other, tp)
+	u := tr.Subscribe(c, tp).Param("rs.status")
+	tr.WaitDelivery(c, tr.Publish(tp))
+	tr.WaitDelivery(other, tp.Mark())
+	c.Respond(trial.Delivery, trial.Status(http.StatusServiceUnavailable))
 	for range 20 {
 		hubtest.Must(t, http.StatusOK, http.MethodPost, tp.URL, hubtest.Changes("lost", listSize), hubtest.AsNDJSON)
 	}
-	tr.Delivered(other, "/lost/10</loc>")
+	tr.WaitDelivery(other, "/lost/10</loc>")
 	tr.Wait("the other has all", func() error {
-		if other.Times("/lost/10</loc>") < 1 || !atHead(other, hubtest.Head(t, h, tp.Set)) {
+		if other.CountDeliveries("/lost/10</loc>") < 1 || !atHead(other, hubtest.Head(t, h, tp.Set)) {
 			return trial.ErrNotYet
 		}
 		return nil
@@ -178,13 +178,13 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 		}
 		return nil
 	})
-	c.On(trial.Delivery, trial.Status(http.StatusOK))
-	failed := len(c.Got(trial.Delivery))
+	c.Respond(trial.Delivery, trial.Status(http.StatusOK))
+	failed := len(c.Requests(trial.Delivery))
 	last := tr.Publish(tp)
-	tr.Delivered(c, last)
+	tr.WaitDelivery(c, last)
 	floor, _, _ := strings.Cut(st.Floor, "-")
-	var taken []trial.Arrival
-	for _, d := range c.Got(trial.Delivery) {
+	var taken []trial.CallbackRequest
+	for _, d := range c.Requests(trial.Delivery) {
 		if d.Status/100 == 2 {
 			taken = append(taken, d)
 		}
@@ -210,7 +210,7 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 	if now, _, _ := strings.Cut(hubtest.Head(t, h, tp.Set), "-"); at != now {
 		t.Errorf("it is at %s, and the head at %s", at, now)
 	}
-	for _, d := range other.Got(trial.Delivery) {
+	for _, d := range other.Requests(trial.Delivery) {
 		if d.Header.Get("RS-Gap") != "" {
 			t.Errorf("the other is told of a gap: %v", d.Header)
 		}
@@ -231,7 +231,7 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 
 // atHead says whether the last delivery that was taken ends at a cursor.
 func atHead(c *trial.Callback, head string) bool {
-	all := c.Got(trial.Delivery)
+	all := c.Requests(trial.Delivery)
 	position, _, _ := strings.Cut(head, "-")
 	return len(all) > 0 && all[len(all)-1].Status/100 == 2 && all[len(all)-1].Header.Get("RS-Position") == position
 }

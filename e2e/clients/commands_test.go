@@ -140,7 +140,7 @@ func (s *session) run(blocks []*pagetest.Block) string {
 	p := hubtest.Start(s.t, env, nil, "bash", "-c", s.script.String())
 	for i, b := range blocks {
 		hubtest.Until(s.t, fmt.Sprintf("%q is typed", b.Text), func() error {
-			if _, ok := b.Mark("file"); ok || p.Ended() || strings.Contains(p.Stdout.String(), fmt.Sprintf("== %02d\n", i)) {
+			if _, ok := b.Mark("file"); ok || p.Exited() || strings.Contains(p.Stdout.String(), fmt.Sprintf("== %02d\n", i)) {
 				return nil
 			}
 			return errors.New("not yet")

@@ -134,7 +134,7 @@ db.commit()`
 	news := func(from int, want ...string) {
 		t.Helper()
 		var got []string
-		for _, e := range hubtest.Memory(t, h, "demo")[from:] {
+		for _, e := range hubtest.ReadMemory(t, h, "demo")[from:] {
 			var c struct{ Loc, Change string }
 			hubtest.Decode(t, []byte(e.Text), &c)
 			got = append(got, c.Change+" "+strings.TrimPrefix(c.Loc, "https://example.org/articles/"))
@@ -154,7 +154,7 @@ db.commit()`
 	sql(`UPDATE article SET changed = '2026-01-02 10:00:00', body = 'new' WHERE id = 2; UPDATE article SET published = 1 WHERE id = 3; DELETE FROM article WHERE id = 4`)
 	h.Kill()
 	p := start()
-	p.Says("retrying in")
+	p.WaitLog("retrying in")
 	h.Start(t)
 	if code := p.Wait(); code != 0 {
 		t.Fatalf("table.py ended with %d: %s", code, p.Stderr)

@@ -374,7 +374,7 @@ func TestRelayOpenBIS(t *testing.T) {
 			t.Errorf("the password is in %s, %v", file, err)
 		}
 	}
-	for _, e := range hubtest.Memory(t, r.hub, "lab") {
+	for _, e := range hubtest.ReadMemory(t, r.hub, "lab") {
 		if strings.Contains(e.Text, "PASSWORD") || strings.Contains(e.Text, "harvester") {
 			t.Errorf("the hub has the password: %s", e.Text)
 		}

@@ -68,7 +68,7 @@ func TestResync(t *testing.T) {
 				put(fmt.Sprintf("%d.txt", i), fmt.Sprint("content ", i))
 			}
 			publish()
-			hubtest.Answers(t, h.URL+"/sets/site/resourcelist.xml")
+			hubtest.WaitOK(t, h.URL+"/sets/site/resourcelist.xml")
 			resync("--baseline")
 			same()
 

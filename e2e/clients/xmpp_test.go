@@ -168,7 +168,7 @@ func TestXMPP(t *testing.T) {
 		`"length":7,"type":"text/html","ln":[{"rel":"duplicate","href":"https://mirror.example.org/whole","pri":1}]}`+"\n"))
 	want = append(want, "whole?a=1&b=2")
 	b := bridge("XMPP_PASSWORD=wrong")
-	b.Says("refused the JID or the password")
+	b.WaitLog("refused the JID or the password")
 	b.Kill()
 
 	b = bridge()
@@ -197,7 +197,7 @@ func TestXMPP(t *testing.T) {
 
 	server.stop()
 	publish("offline", 50)
-	b.Says("to XMPP: ")
+	b.WaitLog("to XMPP: ")
 	server.start(t)
 	s.has(t, want)
 

@@ -32,8 +32,8 @@ func TestNATSNeverThere(t *testing.T) {
 		h.Process = hubtest.Start(t, h.Env, nil, hubtest.Rshub)
 	}
 	for _, h := range hubs {
-		h.Running()
-		if v := hubtest.Ready(t, h); !v.Degraded() {
+		h.WaitRunning()
+		if v := hubtest.GetReadiness(t, h); !v.Degraded() {
 			t.Errorf("readyz says %+v", v)
 		}
 	}
@@ -42,10 +42,10 @@ func TestNATSNeverThere(t *testing.T) {
 	// shows them.
 	for _, i := range []int{0, 2} {
 		h := hubs[i]
-		p := hubtest.Publishing(t, h, set, "hub"+strconv.Itoa(i), true)
-		hubtest.GoesOn(t, 20, p)
+		p := hubtest.StartPublisher(t, h, set, "hub"+strconv.Itoa(i), true)
+		hubtest.WaitPublishing(t, 20, p)
 		p.Finish()
-		all := hubtest.Memory(t, h, set)
+		all := hubtest.ReadMemory(t, h, set)
 		p.Check(t, all)
 		allSaw(t, followers, all)
 	}
@@ -70,8 +70,8 @@ func TestNATSLameDuck(t *testing.T) {
 	next.Start(t) // only now, so that both hubs are at the old server
 	t.Cleanup(next.Stop)
 	followers := everybody(t, set, hubs...)
-	publisher := hubtest.Publishing(t, hubs[0], set, "during", true)
-	hubtest.GoesOn(t, 20, publisher)
+	publisher := hubtest.StartPublisher(t, hubs[0], set, "during", true)
+	hubtest.WaitPublishing(t, 20, publisher)
 
 	old.S.LameDuckShutdown()
 	hubtest.Until(t, "both hubs are at the next server", func() error {
@@ -83,7 +83,7 @@ func TestNATSLameDuck(t *testing.T) {
 	for _, h := range hubs {
 		connected(t, h)
 	}
-	hubtest.GoesOn(t, 20, publisher)
+	hubtest.WaitPublishing(t, 20, publisher)
 	publisher.Finish()
 
 	counter := func(h *hubtest.Hub, name string) float64 {
@@ -91,7 +91,7 @@ func TestNATSLameDuck(t *testing.T) {
 	}
 	sent, lost, received := counter(hubs[0], "sent"), counter(hubs[0], "lost"), counter(hubs[1], "received")
 	hubtest.Publish(t, hubs[0], set, hubtest.GeneratedLoad(t, 200).NDJSON(0, 200)) // about 20 KB compressed
-	all := hubtest.Memory(t, hubs[0], set)
+	all := hubtest.ReadMemory(t, hubs[0], set)
 	publisher.Check(t, all)
 	allSaw(t, followers, all)
 	if n := counter(hubs[0], "sent") - sent; n == 0 {
@@ -109,7 +109,7 @@ func TestNATSLameDuck(t *testing.T) {
 func connected(t *testing.T, h *hubtest.Hub) {
 	t.Helper()
 	hubtest.Until(t, "the hub is connected to NATS", func() error {
-		if c := hubtest.Ready(t, h).Checks["nats"]; !c.OK {
+		if c := hubtest.GetReadiness(t, h).Checks["nats"]; !c.OK {
 			return errors.New(c.Reason)
 		}
 		return nil

@@ -29,7 +29,7 @@ func TestPrefixes(t *testing.T) {
 		}
 	}
 	for i := range hubs {
-		all := hubtest.Memory(t, hubs[i][1], set)
+		all := hubtest.ReadMemory(t, hubs[i][1], set)
 		for n, e := range all {
 			if !strings.Contains(e.Text, fmt.Sprint("/in-", i, "-", n, `"`)) {
 				t.Errorf("installation %d has %s at position %d", i, e.Text, e.Position)
@@ -45,12 +45,12 @@ func TestPrefixes(t *testing.T) {
 	}
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, hubs[0][0].URL+"/sets/"+set, nil)
 	for _, f := range followers[0] {
-		f.Ended(t, "gone")
+		f.WaitEnd(t, "gone")
 	}
 	hubtest.Publish(t, hubs[1][1], set, hubtest.Change("after"))
 	for _, f := range followers[1] {
-		if f.Has(t, 31); len(f.Ends) > 0 {
-			t.Errorf("the %s of the other installation was ended: %q", f.Way, f.Ends)
+		if f.WaitEntries(t, 31); len(f.Errs) > 0 {
+			t.Errorf("the %s of the other installation was ended: %q", f.Transport, f.Errs)
 		}
 	}
 	if at := hubtest.Head(t, hubs[0][1], set); at != "" {

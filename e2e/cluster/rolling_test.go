@@ -126,7 +126,7 @@ func TestRollingRestart(t *testing.T) {
 	var hubs []*hubtest.Hub
 	for range 3 {
 		ops := hubtest.FreePort(t)
-		h := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_OPS_LISTEN="+ops, "RSHUB_BASE_URL="+front.URL, "RSHUB_CALLBACK_TIMEOUT=1m",
+		h := hubtest.NewHub(t, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_OPS_LISTEN="+ops, "RSHUB_BASE_URL="+front.URL, "RSHUB_CALLBACK_TIMEOUT=1m",
 			"RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://"+nats.Addr, "RSHUB_DRAIN_DELAY="+(10*lookEvery).String())...)
 		h.Start(t)
 		hubs = append(hubs, h)
@@ -140,9 +140,9 @@ func TestRollingRestart(t *testing.T) {
 	if n := len(hubtest.SubscribeAll(t, front.Topic(set), callbacks, front)); n != len(callbacks) {
 		t.Fatalf("%d of %d subscriptions were accepted", n, len(callbacks))
 	}
-	d.Verified(t, callbacks)
+	d.WaitVerified(t, callbacks)
 	var followers []*hubtest.Follower
-	for _, way := range slices.Repeat(hubtest.AllWays, 2) {
+	for _, way := range slices.Repeat(hubtest.AllTransports, 2) {
 		followers = append(followers, hubtest.Follow(t, front, way, set, "start"))
 	}
 	var publishers []*hubtest.Publisher
@@ -155,13 +155,13 @@ func TestRollingRestart(t *testing.T) {
 		}
 		publishers = append(publishers, p.Start(t, front, set))
 	}
-	hubtest.GoesOn(t, 20, publishers...)
+	hubtest.WaitPublishing(t, 20, publishers...)
 	for _, h := range hubs {
 		h.Stop(t)
-		hubtest.GoesOn(t, 10, publishers...)
+		hubtest.WaitPublishing(t, 10, publishers...)
 		h.Start(t)
-		hubtest.Answers(t, h.Ops+"/readyz")
-		hubtest.GoesOn(t, 10, publishers...)
+		hubtest.WaitOK(t, h.Ops+"/readyz")
+		hubtest.WaitPublishing(t, 10, publishers...)
 	}
 	tries := 0
 	for _, p := range publishers {
@@ -173,12 +173,12 @@ func TestRollingRestart(t *testing.T) {
 			tries += b.Tries - 1
 		}
 	}
-	all := hubtest.Memory(t, hubs[0], set)
+	all := hubtest.ReadMemory(t, hubs[0], set)
 	for _, p := range publishers {
 		p.Check(t, all)
 	}
 	allSaw(t, followers, all)
-	repeats := d.AllTook(t, callbacks, all)
+	repeats := d.WaitDelivered(t, callbacks, all)
 	t.Logf("%d changes; %d publishes were tried a second time, %d deliveries were repeated", len(all), tries, repeats)
 	if repeats > 0 {
 		t.Errorf("%d deliveries were repeated: hubs that stop hand over what they have delivered", repeats)

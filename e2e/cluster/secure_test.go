@@ -26,7 +26,7 @@ func TestNATSPassword(t *testing.T) {
 	nats.Start(t)
 	t.Cleanup(func() { nats.Stop() })
 	h := hubtest.StartHub(t, "RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://hub:right@"+nats.Addr, "RSHUB_BASE_URL=http://127.0.0.1:1")
-	h.Says("uthorization") // nats.go begins it with a capital letter, or not
+	h.WaitLog("uthorization") // nats.go begins it with a capital letter, or not
 	restart := func(password string) {
 		nats.Stop()
 		nats.Options.Password = password
@@ -37,7 +37,7 @@ func TestNATSPassword(t *testing.T) {
 	restart("another")
 	tries := nats.S.NumClients
 	hubtest.Until(t, "the hub was refused more than once", func() error {
-		if v := hubtest.Ready(t, h); v.Checks["nats"].OK {
+		if v := hubtest.GetReadiness(t, h); v.Checks["nats"].OK {
 			return errors.New("it is connected")
 		}
 		if n := strings.Count(h.Stderr.String(), "uthorization"); n < 2 {
@@ -74,7 +74,7 @@ func TestSecure(t *testing.T) {
 	}
 	redis := hubtest.Start(t, nil, nil, "redis-server", config)
 	hubtest.Until(t, "Redis answers over TLS", func() error {
-		if redis.Ended() {
+		if redis.Exited() {
 			t.Fatalf("redis-server ended: %s", redis.Stdout.String())
 		}
 		return exec.Command("redis-cli", "-p", port, "--tls", "--cacert", cert, "--user", "rshub", "--pass", "pass#word", "get", "rshub:x").Run()
@@ -99,14 +99,14 @@ func TestSecure(t *testing.T) {
 		hubs = append(hubs, h)
 	}
 	for _, h := range hubs {
-		if v := hubtest.Ready(t, h); !v.Checks["nats"].OK || !v.Checks["memory"].OK {
+		if v := hubtest.GetReadiness(t, h); !v.Checks["nats"].OK || !v.Checks["memory"].OK {
 			t.Errorf("the hub is ready: %+v", v)
 		}
 	}
 	f := hubtest.Follow(t, hubs[1], hubtest.ByWebSocket, "secure", "now")
-	f.Begins(t)
+	f.WaitStart(t)
 	hubtest.Publish(t, hubs[0], "secure", hubtest.Changes("secure", 3))
-	f.Has(t, 3)
+	f.WaitEntries(t, 3)
 	for _, h := range hubs {
 		if s := h.Stderr.String(); strings.Contains(s, "pass#word") || strings.Contains(s, "secret") {
 			t.Errorf("a hub shows a password: %s", s)

@@ -29,7 +29,7 @@ var deliveries = []rule{
 	}},
 	{"7 any 2xx with any body is success", func(t *trial.Trial) {
 		tp := t.Topic()
-		all := []*trial.Callback{taking(t, tp, trial.Say(200, func(string) string { return "hub.mode=unsubscribe" + strings.Repeat("x", 1<<20) }))}
+		all := []*trial.Callback{taking(t, tp, trial.ReplyBody(200, func(string) string { return "hub.mode=unsubscribe" + strings.Repeat("x", 1<<20) }))}
 		for _, code := range []int{200, 201, 202, 204, 205, 226, 299} {
 			all = append(all, taking(t, tp, trial.Status(code)))
 		}
@@ -50,23 +50,23 @@ var deliveries = []rule{
 			replies = append(replies, trial.Status(code, "Location: "+elsewhere.URL))
 		}
 		failing(t, tp, replies...)
-		if n := len(elsewhere.Got()); n > 0 {
+		if n := len(elsewhere.Requests()); n > 0 {
 			t.Errorf("redirects are followed %d times", n)
 		}
 	}},
 	{"7 a 410 ends one subscription, which may be made again", func(t *trial.Trial) {
 		tp, other := t.Topic(), t.Callback("")
-		t.Subscribed(other, tp)
+		t.Subscribe(other, tp)
 		c := taking(t, tp, trial.Status(http.StatusGone), trial.Status(http.StatusOK))
-		t.Rounds(tp, other, 3)
-		t.Arrives(c, trial.Delivery, 1)
-		t.Subscribed(c, tp)
-		t.Delivered(c, t.Publish(tp))
-		t.Delivered(other, tp.Mark())
+		t.PublishRounds(tp, other, 3)
+		t.WaitRequests(c, trial.Delivery, 1)
+		t.Subscribe(c, tp)
+		t.WaitDelivery(c, t.Publish(tp))
+		t.WaitDelivery(other, tp.Mark())
 	}},
 	{"7 hanging and failing callbacks delay no other", func(t *trial.Trial) {
 		tp := t.Topic()
-		noEnd := func(w http.ResponseWriter, _ *trial.Arrival, over <-chan struct{}) {
+		noEnd := func(w http.ResponseWriter, _ *trial.CallbackRequest, over <-chan struct{}) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
 			<-over
@@ -77,18 +77,18 @@ var deliveries = []rule{
 		}
 		var bad []*trial.Callback
 		for _, r := range replies {
-			b := t.CallbackAt(t.Elsewhere(), "")
-			b.On(trial.Delivery, r)
-			t.Subscribed(b, tp)
+			b := t.CallbackAt(t.NewServer(), "")
+			b.Respond(trial.Delivery, r)
+			t.Subscribe(b, tp)
 			bad = append(bad, b)
 		}
 		t.Publish(tp)
 		for _, b := range bad {
-			t.Arrives(b, trial.Delivery, 1)
+			t.WaitRequests(b, trial.Delivery, 1)
 		}
 		c := t.Callback("")
-		t.Subscribed(c, tp)
-		t.Rounds(tp, c, 5)
+		t.Subscribe(c, tp)
+		t.PublishRounds(tp, c, 5)
 	}},
 	{"7 many simultaneous subscriptions are verified and receive changes", func(t *trial.Trial) {
 		tp := t.Topic()
@@ -122,13 +122,13 @@ var signatures = []rule{
 		tp := t.Topic()
 		all := map[string]*trial.Callback{"a secret": t.Callback(""), "  a secret  ": t.Callback(""), "ä&=+%20 \t\"'<>€🌍\x01": t.Callback("")}
 		for secret, c := range all {
-			c.On(trial.Delivery, trial.Status(500), trial.Status(http.StatusOK))
-			t.Subscribed(c, tp, "hub.secret", secret)
+			c.Respond(trial.Delivery, trial.Status(500), trial.Status(http.StatusOK))
+			t.Subscribe(c, tp, "hub.secret", secret)
 		}
 		mark := t.Publish(tp)
 		for secret, c := range all {
-			t.Delivered(c, mark)
-			for _, d := range c.Got(trial.Delivery) {
+			t.WaitDelivery(c, mark)
+			for _, d := range c.Requests(trial.Delivery) {
 				if signed(t, d, secret); strings.HasPrefix(d.Header.Get("X-Hub-Signature"), "sha1=") {
 					t.Errorf("X-Hub-Signature is %q", d.Header.Get("X-Hub-Signature"))
 				}
@@ -143,9 +143,9 @@ var signatures = []rule{
 	{"8.3 the secret is never sent", func(t *trial.Trial) {
 		const secret = "never-to-be-seen-again"
 		c, tp := t.Callback(""), t.Topic()
-		t.Subscribed(c, tp, "hub.secret", secret)
-		t.Delivered(c, t.Publish(tp))
-		for _, a := range c.Got() {
+		t.Subscribe(c, tp, "hub.secret", secret)
+		t.WaitDelivery(c, t.Publish(tp))
+		for _, a := range c.Requests() {
 			if text := fmt.Sprint(a.Target, a.Header, string(a.Body)); strings.Contains(text, secret) {
 				t.Errorf("the secret is in %s", trial.Tail(text))
 			}
@@ -154,19 +154,19 @@ var signatures = []rule{
 }
 
 // someDelivery is a delivery of a subscription without a secret.
-func someDelivery(t *trial.Trial) (trial.Arrival, *trial.Topic) {
+func someDelivery(t *trial.Trial) (trial.CallbackRequest, *trial.Topic) {
 	t.Helper()
 	c, tp := t.Callback(""), t.Topic()
-	t.Subscribed(c, tp)
-	return t.Delivered(c, t.Publish(tp)), tp
+	t.Subscribe(c, tp)
+	return t.WaitDelivery(c, t.Publish(tp)), tp
 }
 
 // taking is a subscriber that answers its deliveries so.
 func taking(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) *trial.Callback {
 	t.Helper()
 	c := t.Callback("")
-	c.On(trial.Delivery, replies...)
-	t.Subscribed(c, tp)
+	c.Respond(trial.Delivery, replies...)
+	t.Subscribe(c, tp)
 	return c
 }
 
@@ -180,8 +180,8 @@ func failing(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) {
 	}
 	mark := t.Publish(tp)
 	for i, c := range all {
-		t.Delivered(c, mark)
-		if c.Times(mark) < 2 {
+		t.WaitDelivery(c, mark)
+		if c.CountDeliveries(mark) < 2 {
 			t.Errorf("way %d to fail counts as success", i+1)
 		}
 	}

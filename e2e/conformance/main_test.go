@@ -38,7 +38,7 @@ func holds(t *testing.T, rules []rule) {
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			r.hold(hubtest.TrialOf(t, h))
+			r.hold(hubtest.NewTrial(t, h))
 		})
 	}
 }
@@ -71,8 +71,8 @@ func start(t *testing.T) *hubtest.Hub {
 func nothing(t *trial.Trial, c *trial.Callback, tp *trial.Topic, witness *trial.Callback) {
 	t.Helper()
 	t.Wait("nothing is delivered any more", func() error {
-		for _, mark := range t.Rounds(tp, witness, 8) {
-			if c.Times(mark) > 0 {
+		for _, mark := range t.PublishRounds(tp, witness, 8) {
+			if c.CountDeliveries(mark) > 0 {
 				return errors.New("changes are delivered")
 			}
 		}
@@ -84,10 +84,10 @@ func nothing(t *trial.Trial, c *trial.Callback, tp *trial.Topic, witness *trial.
 func never(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
 	t.Helper()
 	witness := t.Callback("")
-	t.Subscribed(witness, tp)
-	t.Rounds(tp, witness, 3)
+	t.Subscribe(witness, tp)
+	t.PublishRounds(tp, witness, 3)
 	for i, c := range callbacks {
-		if all := c.Got(trial.Delivery); len(all) > 0 {
+		if all := c.Requests(trial.Delivery); len(all) > 0 {
 			t.Errorf("callback %d got %d deliveries, the first: %s", i+1, len(all), trial.Tail(string(all[0].Body)))
 		}
 	}
@@ -99,10 +99,10 @@ func gets(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
 	marks := []string{t.Publish(tp), t.Publish(tp), t.Publish(tp)}
 	for i, c := range callbacks {
 		for _, mark := range marks {
-			t.Delivered(c, mark)
+			t.WaitDelivery(c, mark)
 		}
 		for _, mark := range marks {
-			if n := c.Times(mark); n != 1 {
+			if n := c.CountDeliveries(mark); n != 1 {
 				t.Errorf("callback %d got a change %d times", i+1, n)
 			}
 		}
@@ -110,9 +110,9 @@ func gets(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
 }
 
 // signed checks that a delivery is signed with a secret, as 8.3 wants it.
-func signed(t *trial.Trial, d trial.Arrival, secret string) {
+func signed(t *trial.Trial, d trial.CallbackRequest, secret string) {
 	t.Helper()
-	if err := trial.SignedBy(&d, secret); err != nil {
+	if err := trial.CheckSignature(&d, secret); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ var notifications = []rule{
 	}},
 	{"4.1 valid notifications are delivered, invalid ones refused", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		t.Subscribed(c, tp)
+		t.Subscribe(c, tp)
 		right, wrong := "https://example.org/submitted/"+tp.Set, "https://example.org/wrong/"+tp.Set
 		links := fmt.Sprintf(`Link: <%s>; rel="self", <%s/hub>; rel="hub"`, tp.URL, t.Hub.URL)
 		bad := bytes.Replace(tp.Notify(wrong), []byte(`"created"`), []byte(`"moved"`), 1)
@@ -46,8 +46,8 @@ var notifications = []rule{
 			t.Errorf("what is wrong is answered %d: %s", a.Status, a.Body)
 		}
 		t.Fetch(http.StatusOK, http.MethodPost, t.Hub.URL+"/hub", tp.Notify(right), hubtest.AsXML, links)
-		t.Delivered(c, trial.MarkOf(right))
-		if n := c.Times(trial.MarkOf(wrong)); n > 0 {
+		t.WaitDelivery(c, trial.MarkOf(right))
+		if n := c.CountDeliveries(trial.MarkOf(wrong)); n > 0 {
 			t.Errorf("what is wrong is delivered %d times", n)
 		}
 	}},
@@ -65,17 +65,17 @@ var notifications = []rule{
 	}},
 	{"3 and 4.3 intervals are consecutive, changes unique and in order", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		t.Subscribed(c, tp)
-		c.On(trial.Delivery, trial.Status(200), trial.Status(500), trial.HangUp, trial.Status(200), trial.Status(429), trial.Status(200))
+		t.Subscribe(c, tp)
+		c.Respond(trial.Delivery, trial.Status(200), trial.Status(500), trial.HangUp, trial.Status(200), trial.Status(429), trial.Status(200))
 		var want, got []string
 		for i := range 60 {
 			locs := numbered(fmt.Sprint(tp.Set, "/part", i), 1+i%4)
 			want = append(want, locs...)
 			t.PublishLocs(tp, locs...)
 		}
-		t.Delivered(c, trial.MarkOf(want[len(want)-1]))
+		t.WaitDelivery(c, trial.MarkOf(want[len(want)-1]))
 		var until time.Time
-		for i, d := range c.Got(trial.Delivery) {
+		for i, d := range c.Requests(trial.Delivery) {
 			doc := t.Notification(d)
 			if doc.Until.IsZero() || !until.IsZero() && !doc.From.Equal(until) {
 				t.Errorf("delivery %d is from %v, and the one before it was until %v", i+1, doc.From, until)
@@ -99,7 +99,7 @@ var notifications = []rule{
 	{"4.2 the default lease is 300 seconds to a month", func(t *trial.Trial) {
 		tp := t.Topic()
 		for _, asked := range []string{"-", "999999999"} {
-			v := t.Subscribed(t.Callback(""), tp, "hub.lease_seconds", asked)
+			v := t.Subscribe(t.Callback(""), tp, "hub.lease_seconds", asked)
 			if lease := trial.LeaseOf(&v); lease < 300 || lease > 2_678_400 {
 				t.Errorf("%s: %d seconds are granted", asked, lease)
 			}
@@ -125,7 +125,7 @@ var notifications = []rule{
 		c, tp := t.Callback(""), t.Topic()
 		form := trial.Form("-", c.URL, tp.URL, "hub.mode", "-", "hub.callback", "-", "callbackURI", c.URL)
 		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/subscribe", []byte(form.Encode()), trial.AsForm)
-		t.Arrives(c, trial.Verification, 1)
+		t.WaitRequests(c, trial.Verification, 1)
 		gets(t, tp, c)
 	}},
 }

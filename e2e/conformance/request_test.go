@@ -13,14 +13,14 @@ import (
 var requests = []rule{
 	{"5.1 callback, mode and topic suffice", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		t.Accepted("subscribe", c, tp)
-		t.Arrives(c, trial.Verification, 1)
+		t.MustAccept("subscribe", c, tp)
+		t.WaitRequests(c, trial.Verification, 1)
 	}},
 	{"5.1 parameters in any order, escaping and charset; unknown ones ignored", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		form := "hub.topic=" + escaped(tp.URL) + "&hub.callback=" + escaped(c.URL) + "&hub%2Emode=%73ubscribe&foo=bar&hub.foo=hub.bar&hub.verify=sync"
 		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/hub", []byte(form), trial.AsForm+"; charset=UTF-8", "X-Unknown: 1")
-		if v := t.Arrives(c, trial.Verification, 1)[0]; v.Param("hub.topic") != tp.URL {
+		if v := t.WaitRequests(c, trial.Verification, 1)[0]; v.Param("hub.topic") != tp.URL {
 			t.Errorf("the topic is %q", v.Param("hub.topic"))
 		}
 	}},
@@ -42,8 +42,8 @@ var requests = []rule{
 		if a := t.Post(""); a.Status/100 != 4 {
 			t.Errorf("an empty body is answered %d: %s", a.Status, a.Body)
 		}
-		t.Subscribed(c, tp)
-		if n := len(c.Got(trial.Verification)); n != 1 {
+		t.Subscribe(c, tp)
+		if n := len(c.Requests(trial.Verification)); n != 1 {
 			t.Errorf("there are %d verifications", n)
 		}
 	}},
@@ -56,23 +56,23 @@ var requests = []rule{
 		}
 		for _, secret := range []string{strings.Repeat("s", 199), strings.Repeat("é", 99)} {
 			c := t.Callback("")
-			t.Subscribed(c, tp, "hub.secret", secret)
-			signed(t, t.Delivered(c, t.Publish(tp)), secret)
+			t.Subscribe(c, tp, "hub.secret", secret)
+			signed(t, t.WaitDelivery(c, t.Publish(tp)), secret)
 		}
 	}},
 	{"5.1 callbacks with different queries are different subscribers", func(t *trial.Trial) {
 		c, tp := t.Callback("?id=1"), t.Topic()
-		t.Subscribed(c, tp)
+		t.Subscribe(c, tp)
 		second := trial.Form("subscribe", strings.Replace(c.URL, "id=1", "id=2", 1), tp.URL)
 		if a := t.Post(second.Encode()); a.Status != http.StatusAccepted {
 			t.Fatalf("the second is answered %d: %s", a.Status, a.Body)
 		}
-		t.Arrives(c, trial.Verification, 2)
+		t.WaitRequests(c, trial.Verification, 2)
 		mark := t.Publish(tp)
 		t.Wait("both get a change", func() error {
 			got := map[string]bool{}
-			for _, d := range c.Got(trial.Delivery) {
-				got[d.Query.Get("id")] = got[d.Query.Get("id")] || d.Has(mark)
+			for _, d := range c.Requests(trial.Delivery) {
+				got[d.Query.Get("id")] = got[d.Query.Get("id")] || d.Contains(mark)
 			}
 			if !got["1"] || !got["2"] {
 				return fmt.Errorf("got: %v", got)
@@ -84,8 +84,8 @@ var requests = []rule{
 		tp := t.Topic()
 		for _, rest := range []string{"?foo=bar&red=fish&empty=&alone&b=2&a=1", "/?", "/a%2Fb/%7Euser/%20/x;y=1,2/A%c3%a4/?q=%2f&Q=a+b%20c"} {
 			c := t.Callback(rest)
-			v := t.Subscribed(c, tp)
-			d := t.Delivered(c, t.Publish(tp))
+			v := t.Subscribe(c, tp)
+			d := t.WaitDelivery(c, t.Publish(tp))
 			if want := trial.PathOf(c.URL); !strings.HasPrefix(v.Target, strings.TrimSuffix(want, "?")) || d.Target != want {
 				t.Errorf("the verification is for %s and the delivery for %s, and the callback is %s", v.Target, d.Target, want)
 			}
@@ -93,7 +93,7 @@ var requests = []rule{
 	}},
 	{"5.1.1 the callback keeps its own hub parameters", func(t *trial.Trial) {
 		c, tp := t.Callback("?hub.mode=mine&hub.topic=mine&hub.challenge=mine&hub.lease_seconds=mine"), t.Topic()
-		v := t.Subscribed(c, tp)
+		v := t.Subscribe(c, tp)
 		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
 			if all := v.Query[name]; len(all) != 2 || all[0] != "mine" || all[1] == "mine" {
 				t.Errorf("%s is %q", name, all)
@@ -103,23 +103,23 @@ var requests = []rule{
 	{"5.1.2 the response does not wait for the verification", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		may := make(chan struct{})
-		c.On(trial.Verification, trial.HangUntil(may, trial.Confirm))
-		t.Accepted("subscribe", c, tp) // else it never returns
-		t.Arrives(c, trial.Verification, 1)
+		c.Respond(trial.Verification, trial.HangUntil(may, trial.Confirm))
+		t.MustAccept("subscribe", c, tp) // else it never returns
+		t.WaitRequests(c, trial.Verification, 1)
 		close(may)
 		gets(t, tp, c)
 	}},
 	{"5.1.2 the response is 202 even if the callback will refuse", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		c.On(trial.Verification, trial.Status(http.StatusNotFound))
-		t.Accepted("subscribe", c, tp)
-		t.Arrives(c, trial.Verification, 1)
+		c.Respond(trial.Verification, trial.Status(http.StatusNotFound))
+		t.MustAccept("subscribe", c, tp)
+		t.WaitRequests(c, trial.Verification, 1)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = l.Close()
-		t.Accepted("subscribe", c, tp, "hub.callback", "http://"+l.Addr().String()+"/")
+		t.MustAccept("subscribe", c, tp, "hub.callback", "http://"+l.Addr().String()+"/")
 	}},
 }
 

@@ -352,7 +352,7 @@ func TestWalk(t *testing.T) {
 		if size.resources == 0 || set == "private" {
 			continue
 		}
-		hubtest.Answers(t, h.URL+"/sets/"+set+"/resourcelist.xml")
+		hubtest.WaitOK(t, h.URL+"/sets/"+set+"/resourcelist.xml")
 	}
 	url := h.URL + "/.well-known/resourcesync"
 	description := w.read(url, "description", false)

@@ -12,7 +12,7 @@ import (
 var verifications = []rule{
 	{"5.3 the verification has mode, topic, challenge and lease once each", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		v := t.Subscribed(c, tp)
+		v := t.Subscribe(c, tp)
 		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
 			if n := len(v.Query[name]); n != 1 {
 				t.Errorf("%s is there %d times", name, n)
@@ -28,7 +28,7 @@ var verifications = []rule{
 		for range 5 {
 			c := t.Callback("")
 			for range 2 { // the second is a renewal
-				v := t.Subscribed(c, tp)
+				v := t.Subscribe(c, tp)
 				if ch := v.Challenge(); seen[ch] || len(ch) < 16 {
 					t.Fatalf("the challenge %q is short, or was there before", ch)
 				}
@@ -45,14 +45,14 @@ var verifications = []rule{
 			if a.Status/100 == 4 {
 				continue // it may be refused
 			}
-			if v := t.Arrives(c, trial.Verification, 1)[0]; trial.LeaseOf(&v) == 0 || trial.LeaseOf(&v) >= century {
+			if v := t.WaitRequests(c, trial.Verification, 1)[0]; trial.LeaseOf(&v) == 0 || trial.LeaseOf(&v) >= century {
 				t.Errorf("for %q seconds, answered %d, %q are granted", asked, a.Status, v.Query["hub.lease_seconds"])
 			}
 		}
 	}},
 	{"5.3.1 any 2xx with the challenge confirms", func(t *trial.Trial) {
 		tp := t.Topic()
-		replies := []trial.Reply{func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) {
+		replies := []trial.Reply{func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) {
 			for _, r := range a.Challenge() { // in pieces
 				_, _ = w.Write([]byte(string(r)))
 				_ = http.NewResponseController(w).Flush()
@@ -71,35 +71,35 @@ var verifications = []rule{
 		tp := t.Topic()
 		never(t, tp, verified(t, tp,
 			trial.Status(200), trial.Status(204),
-			trial.Say(200, func(string) string { return "another" }),
-			trial.Say(200, func(ch string) string { return ch[:len(ch)/2] }),
-			trial.Say(200, func(ch string) string { return ch + "x" }),
-			trial.Say(200, func(ch string) string { return "<html>" + ch + "</html>" }),
-			trial.Say(200, strings.ToLower),
-			func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) { _, _ = w.Write([]byte(a.Target)) })...)
+			trial.ReplyBody(200, func(string) string { return "another" }),
+			trial.ReplyBody(200, func(ch string) string { return ch[:len(ch)/2] }),
+			trial.ReplyBody(200, func(ch string) string { return ch + "x" }),
+			trial.ReplyBody(200, func(ch string) string { return "<html>" + ch + "</html>" }),
+			trial.ReplyBody(200, strings.ToLower),
+			func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) { _, _ = w.Write([]byte(a.Target)) })...)
 	}},
 	{"5.3.1 a redirect refuses and is not followed", func(t *trial.Trial) {
 		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")
 		var replies []trial.Reply
 		for _, code := range []int{301, 302, 303, 307, 308} {
-			replies = append(replies, func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) {
+			replies = append(replies, func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) {
 				w.Header().Set("Location", elsewhere.URL+"?"+a.Target[strings.Index(a.Target, "?")+1:])
 				trial.ConfirmWith(code)(w, a, nil)
 			})
 		}
 		never(t, tp, append(verified(t, tp, replies...), elsewhere)...)
-		if n := len(elsewhere.Got(trial.Verification)); n > 0 {
+		if n := len(elsewhere.Requests(trial.Verification)); n > 0 {
 			t.Errorf("%d redirects are followed", n)
 		}
 	}},
 	{"5.3 nothing is delivered before the confirmation", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		may := make(chan struct{})
-		c.On(trial.Verification, trial.HangUntil(may, trial.Confirm))
-		t.Subscribed(c, tp)
+		c.Respond(trial.Verification, trial.HangUntil(may, trial.Confirm))
+		t.Subscribe(c, tp)
 		never(t, tp, c)
 		close(may)
-		t.Delivered(c, t.Publish(tp))
+		t.WaitDelivery(c, t.Publish(tp))
 	}},
 }
 
@@ -108,8 +108,8 @@ func verified(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) (all []*t
 	t.Helper()
 	for _, r := range replies {
 		c := t.Callback("")
-		c.On(trial.Verification, r)
-		t.Subscribed(c, tp)
+		c.Respond(trial.Verification, r)
+		t.Subscribe(c, tp)
 		all = append(all, c)
 	}
 	return all
@@ -125,8 +125,8 @@ var renewals = []rule{
 		c := t.Callback("")
 		for range 2 {
 			tp := t.Topic()
-			t.Subscribed(c, tp)
-			if d := t.Delivered(c, t.Publish(tp)); trial.SelfOf(&d) != tp.URL {
+			t.Subscribe(c, tp)
+			if d := t.WaitDelivery(c, t.Publish(tp)); trial.SelfOf(&d) != tp.URL {
 				t.Errorf("the change of %s comes as one of %s", tp.URL, trial.SelfOf(&d))
 			}
 		}
@@ -134,22 +134,22 @@ var renewals = []rule{
 	{"5.1 subscribing again makes no second subscription", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		for range 3 {
-			t.Subscribed(c, tp)
+			t.Subscribe(c, tp)
 		}
 		gets(t, tp, c)
 	}},
 	{"5.1 a verified renewal replaces the secret", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		t.Subscribed(c, tp, "hub.secret", "the old one")
-		signed(t, t.Delivered(c, t.Publish(tp)), "the old one")
-		t.Subscribed(c, tp, "hub.secret", "the new one")
+		t.Subscribe(c, tp, "hub.secret", "the old one")
+		signed(t, t.WaitDelivery(c, t.Publish(tp)), "the old one")
+		t.Subscribe(c, tp, "hub.secret", "the new one")
 		t.Wait("it is signed with the new one", func() error {
-			d := t.Delivered(c, t.Publish(tp))
-			return trial.SignedBy(&d, "the new one")
+			d := t.WaitDelivery(c, t.Publish(tp))
+			return trial.CheckSignature(&d, "the new one")
 		})
-		t.Subscribed(c, tp)
+		t.Subscribe(c, tp)
 		t.Wait("nothing is signed", func() error {
-			if d := t.Delivered(c, t.Publish(tp)); d.Header.Get("X-Hub-Signature") != "" {
+			if d := t.WaitDelivery(c, t.Publish(tp)); d.Header.Get("X-Hub-Signature") != "" {
 				return trial.ErrNotYet
 			}
 			return nil
@@ -157,35 +157,35 @@ var renewals = []rule{
 	}},
 	{"5.1 an unconfirmed renewal changes nothing", func(t *trial.Trial) {
 		tp, witness := t.Topic(), t.Callback("")
-		t.Subscribed(witness, tp)
+		t.Subscribe(witness, tp)
 		for _, answer := range []trial.Reply{trial.Status(http.StatusNotFound), trial.Hang} {
 			c := t.Callback("")
-			t.Subscribed(c, tp, "hub.secret", "the old one")
-			c.On(trial.Verification, answer)
-			t.Subscribed(c, tp, "hub.secret", "the new one", "hub.lease_seconds", "300")
-			for _, mark := range t.Rounds(tp, witness, 3) {
-				signed(t, t.Delivered(c, mark), "the old one")
+			t.Subscribe(c, tp, "hub.secret", "the old one")
+			c.Respond(trial.Verification, answer)
+			t.Subscribe(c, tp, "hub.secret", "the new one", "hub.lease_seconds", "300")
+			for _, mark := range t.PublishRounds(tp, witness, 3) {
+				signed(t, t.WaitDelivery(c, mark), "the old one")
 			}
 		}
 	}},
 	{"5.3.1 deliveries stop when the lease ends", func(t *trial.Trial) {
 		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
-		t.Subscribed(witness, tp)
-		v := t.Subscribed(c, tp, "hub.lease_seconds", "2")
+		t.Subscribe(witness, tp)
+		v := t.Subscribe(c, tp, "hub.lease_seconds", "2")
 		ends(t, v)
 		nothing(t, c, tp, witness)
 	}},
 	{"5.1 a renewal prolongs the lease", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
-		v := t.Subscribed(c, tp, "hub.lease_seconds", "2")
-		t.Subscribed(c, tp, "hub.lease_seconds", "3600")
+		v := t.Subscribe(c, tp, "hub.lease_seconds", "2")
+		t.Subscribe(c, tp, "hub.lease_seconds", "3600")
 		ends(t, v)
 		gets(t, tp, c)
 	}},
 }
 
 // ends waits until the lease that a verification granted is over.
-func ends(t *trial.Trial, v trial.Arrival) {
+func ends(t *trial.Trial, v trial.CallbackRequest) {
 	t.Helper()
 	end := v.At.Add(time.Duration(trial.LeaseOf(&v))*time.Second + 500*time.Millisecond)
 	t.Wait("the lease ends", func() error {
@@ -200,33 +200,33 @@ func ends(t *trial.Trial, v trial.Arrival) {
 var removals = []rule{
 	{"5.3 unsubscribing is verified and stops deliveries", func(t *trial.Trial) {
 		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
-		one := t.Subscribed(c, tp)
-		t.Subscribed(witness, tp)
-		v := t.Verified("unsubscribe", c, tp)
+		one := t.Subscribe(c, tp)
+		t.Subscribe(witness, tp)
+		v := t.MustVerify("unsubscribe", c, tp)
 		if v.Param("hub.mode") != "unsubscribe" || v.Param("hub.topic") != tp.URL || v.Challenge() == one.Challenge() {
 			t.Errorf("the verification is for %s", v.Target)
 		}
 		nothing(t, c, tp, witness)
-		t.Subscribed(c, tp)
+		t.Subscribe(c, tp)
 		gets(t, tp, c)
 	}},
 	{"5.3.1 unsubscribing needs a confirmation", func(t *trial.Trial) {
 		tp := t.Topic()
-		for _, answer := range []trial.Reply{trial.Status(404), trial.ConfirmWith(400), trial.Say(200, func(string) string { return "another" })} {
+		for _, answer := range []trial.Reply{trial.Status(404), trial.ConfirmWith(400), trial.ReplyBody(200, func(string) string { return "another" })} {
 			c, witness := t.Callback(""), t.Callback("")
-			t.Subscribed(c, tp)
-			t.Subscribed(witness, tp)
-			c.On(trial.Verification, answer)
-			t.Verified("unsubscribe", c, tp)
-			t.Rounds(tp, witness, 3)
+			t.Subscribe(c, tp)
+			t.Subscribe(witness, tp)
+			c.Respond(trial.Verification, answer)
+			t.MustVerify("unsubscribe", c, tp)
+			t.PublishRounds(tp, witness, 3)
 			gets(t, tp, c)
 		}
 	}},
 	{"5.1 unsubscribing ignores the lease and needs no subscription", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		for _, lease := range []string{"abc", "0", "-1", "86400"} {
-			t.Subscribed(c, tp)
-			t.Verified("unsubscribe", c, tp, "hub.lease_seconds", lease)
+			t.Subscribe(c, tp)
+			t.MustVerify("unsubscribe", c, tp, "hub.lease_seconds", lease)
 		}
 		if a := t.Request("unsubscribe", t.Callback(""), tp); a.Status != http.StatusAccepted && a.Status/100 != 4 {
 			t.Errorf("it is answered %d: %s", a.Status, a.Body)
@@ -234,10 +234,10 @@ var removals = []rule{
 	}},
 	{"5.1 unsubscribing from one topic leaves the others", func(t *trial.Trial) {
 		c, witness, one, two := t.Callback(""), t.Callback(""), t.Topic(), t.Topic()
-		t.Subscribed(c, one)
-		t.Subscribed(c, two)
-		t.Subscribed(witness, one)
-		t.Verified("unsubscribe", c, one)
+		t.Subscribe(c, one)
+		t.Subscribe(c, two)
+		t.Subscribe(witness, one)
+		t.MustVerify("unsubscribe", c, one)
 		nothing(t, c, one, witness)
 		gets(t, two, c)
 	}},

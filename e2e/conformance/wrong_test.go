@@ -36,7 +36,7 @@ func TestWrongHub(t *testing.T) {
 				t.Fatal("there is no wrong hub")
 			}
 			const patience = 4 * time.Second // for what this hub does not do
-			hub := &trial.Hub{URL: h.URL, Patience: patience, Before: w.calls, Client: &http.Client{Transport: &w, Timeout: patience}}
+			hub := &trial.Hub{URL: h.URL, Timeout: patience, Before: w.calls, Client: &http.Client{Transport: &w, Timeout: patience}}
 			a := &attempt{TB: t}
 			done := make(chan struct{})
 			go func() { // who gives up ends this goroutine

@@ -60,7 +60,7 @@ func TestCompose(t *testing.T) {
 	server := hubtest.Start(t, nil, nil, redis.Command[0], append(redis.Command[1:], "--bind", host, "--port", port)...)
 	check := redis.HealthCheck.Test // of the form CMD redis-cli ping
 	hubtest.Until(t, "Redis is healthy", func() error {
-		if server.Ended() {
+		if server.Exited() {
 			t.Fatalf("redis-server ended: %s", server.Stdout.String())
 		}
 		conn, err := net.Dial("tcp", addr)
@@ -96,7 +96,7 @@ func TestCompose(t *testing.T) {
 		hubs = append(hubs, h)
 	}
 	f := hubtest.Follow(t, hubs[1], hubtest.ByWebSocket, "demo", "")
-	f.Begins(t)
+	f.WaitStart(t)
 	hubtest.Publish(t, hubs[0], "demo", hubtest.Changes("composed", 3))
-	f.Has(t, 3)
+	f.WaitEntries(t, 3)
 }

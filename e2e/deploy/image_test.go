@@ -81,7 +81,7 @@ func TestImage(t *testing.T) {
 	ready := func() {
 		t.Helper()
 		hubtest.Until(t, "the hub is ready", func() error {
-			if h.Ended() {
+			if h.Exited() {
 				t.Fatalf("it ended: %s", h.Stderr.String())
 			}
 			a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
@@ -109,7 +109,7 @@ func TestImage(t *testing.T) {
 	bearer := "Authorization: Bearer " + token
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start", bearer)
 	hubtest.Publish(t, h, set, hubtest.Changes("image", 2), bearer)
-	f.Has(t, 2)
+	f.WaitEntries(t, 2)
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(set)}, "hub.callback": {destination}}
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, "Content-Type: application/x-www-form-urlencoded")
 	hubtest.Until(t, "the callback is asked over TLS", func() error {
@@ -120,7 +120,7 @@ func TestImage(t *testing.T) {
 	})
 
 	h.Stop(t)
-	f.Ended(t, "close 1001")
+	f.WaitEnd(t, "close 1001")
 	if said := h.Stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
 		t.Errorf("it did not stop as it should: %s", trial.Tail(said))
 	}

@@ -113,7 +113,7 @@ func TestEightDialects(t *testing.T) {
 			<-pace.C
 		}
 	}()
-	hubtest.Answers(t, c.Hubs[0].URL+"/sets/"+set)
+	hubtest.WaitOK(t, c.Hubs[0].URL+"/sets/"+set)
 
 	seed := hubtest.Seed(t, rand.Uint64()%1_000_000)
 	callbacks := trial.Serve(t, "127.0.0.1:0", nil)
@@ -144,7 +144,7 @@ func TestEightDialects(t *testing.T) {
 		t.Fatalf("rspublish ends with %d: %s", code, p.Stderr.String())
 	}
 	var want []seen
-	for _, e := range hubtest.Memory(t, c.Hubs[0], set) {
+	for _, e := range hubtest.ReadMemory(t, c.Hubs[0], set) {
 		var is struct{ Loc, Change string }
 		if err := json.Unmarshal([]byte(e.Text), &is); err != nil {
 			t.Fatal(err)

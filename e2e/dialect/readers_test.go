@@ -30,15 +30,15 @@ func TestFeedParser(t *testing.T) {
 		t.Errorf("the feed's Link is %q", feed.Header["Link"])
 	}
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(trial.Form("subscribe", c.URL, topic, "rs.since", "start", "hub.secret", "hush").Encode()), trial.AsForm)
-	var delivered trial.Arrival
+	var delivered trial.CallbackRequest
 	hubtest.Until(t, "the callback is sent a feed", func() error {
-		err := trial.Answered(c, trial.Delivery, 1)
+		err := trial.CheckAnswered(c, trial.Delivery, 1)
 		if err == nil {
-			delivered = c.Got(trial.Delivery)[0]
+			delivered = c.Requests(trial.Delivery)[0]
 		}
 		return err
 	})
-	if err := trial.SignedBy(&delivered, "hush"); err != nil || trial.SelfOf(&delivered) != topic || delivered.Header.Get("Content-Type") != "application/atom+xml" {
+	if err := trial.CheckSignature(&delivered, "hush"); err != nil || trial.SelfOf(&delivered) != topic || delivered.Header.Get("Content-Type") != "application/atom+xml" {
 		t.Errorf("%v, and it is of %s, %s", err, trial.SelfOf(&delivered), delivered.Header.Get("Content-Type"))
 	}
 	for what, text := range map[string][]byte{"the feed": feed.Body, "the delivery": delivered.Body} {

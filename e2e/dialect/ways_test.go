@@ -146,7 +146,7 @@ func eventStream(ctx context.Context, p *place, _ *trial.Server) error {
 func callback(ctx context.Context, p *place, callbacks *trial.Server) error {
 	c := callbacks.Add("")
 	over := make(chan error, 1)
-	c.On(trial.Delivery, func(w http.ResponseWriter, a *trial.Arrival, _ <-chan struct{}) {
+	c.Respond(trial.Delivery, func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) {
 		if err := readXML(p, a.Body); err != nil {
 			w.WriteHeader(http.StatusGone)
 			over <- err

@@ -73,7 +73,7 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 		defer r.Mu.Unlock()
 		skips := slices.Clone(r.skips)
 		if n := len(skips); n > 0 {
-			if !r.Begun {
+			if !r.Started {
 				return errors.New("it begins anew")
 			}
 			skips[n-1][1], _, _ = hubtest.SplitCursor(r.From) // retention may have gone on meanwhile
@@ -86,7 +86,7 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 			}
 		}
 		if len(r.Entries) < len(want) {
-			return fmt.Errorf("it has %d entries of %d, and is at %s; ends %q", len(r.Entries), len(want), r.Cursor, r.Ends)
+			return fmt.Errorf("it has %d entries of %d, and is at %s; ends %q", len(r.Entries), len(want), r.Cursor, r.Errs)
 		}
 		return nil
 	})
@@ -104,7 +104,7 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 	if len(r.Entries) > len(want) {
 		s.Fatalf("%s has %d entries, not %d: %+v", r.name(), len(r.Entries), len(want), r.Entries[len(want)])
 	}
-	s.Add("changes delivered by "+r.Way, int64(len(want)))
+	s.Add("changes delivered by "+r.Transport, int64(len(want)))
 	r.Entries, r.skips = nil, nil
 }
 
@@ -203,7 +203,7 @@ func (s *soak) delete(set string) {
 	s.until("all know that "+set+" is gone", func() error {
 		for r, n := range told {
 			if r.gones.Load() == n {
-				return fmt.Errorf("%s does not, and is at %s", r.name(), r.At())
+				return fmt.Errorf("%s does not, and is at %s", r.name(), r.CurrentCursor())
 			}
 		}
 		return nil

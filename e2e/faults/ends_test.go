@@ -162,7 +162,7 @@ func (s *stage) command(e *end) inbox {
 	}
 	publish("created")
 	in := inbox(s.TempDir())
-	s.program("command", nil, hubtest.Rsmirror, "-to", "exec:"+in.command(), s.topic("files"), s.TempDir()).Says("baseline is complete")
+	s.program("command", nil, hubtest.Rsmirror, "-to", "exec:"+in.command(), s.topic("files"), s.TempDir()).WaitLog("baseline is complete")
 	publish("deleted")
 	s.until("the command goes on behind its baseline", func() error {
 		all, err := in.handed()
@@ -273,7 +273,7 @@ func (b inbox) handed() (all []said, err error) {
 // loc: the hash, or without one the modification time.
 func (s *stage) log() (all []said, versions map[string]string) {
 	versions = map[string]string{}
-	for _, e := range hubtest.Memory(s, s.Hubs[0], "files") {
+	for _, e := range hubtest.ReadMemory(s, s.Hubs[0], "files") {
 		c := said{Position: e.Position}
 		hubtest.Decode(s, []byte(e.Text), &c)
 		all = append(all, c)

@@ -61,20 +61,20 @@ func (s *stage) fault(kind string) *fault {
 	case "ended": // NATS, which is part of this process
 		f.begin, f.end = s.NATS.Stop, func() { s.NATS.Start(s) }
 	case "hangs":
-		f.begin, f.end = link.Hold, link.Release
+		f.begin, f.end = link.Pause, link.Resume
 	case "cut":
-		f.begin, f.end = func() { link.Point("") }, func() { link.Point(s.servers[server]) }
+		f.begin, f.end = func() { link.SetTarget("") }, func() { link.SetTarget(s.servers[server]) }
 	case "torn": // within what is under way, so that answers are lost
 		n := 1 + s.r.IntN(4000)
-		f.begin = func() { link.HoldAfter(n) }
+		f.begin = func() { link.PauseAfter(n) }
 		f.end = func() {
-			link.Point("")
-			link.HoldAfter(0)
-			link.Release()
-			link.Point(s.servers[server])
+			link.SetTarget("")
+			link.PauseAfter(0)
+			link.Resume()
+			link.SetTarget(s.servers[server])
 		}
 	case "moved": // who comes by the URL of all hubs comes to another one
-		f.begin = func() { link.Point(s.Hubs[s.r.IntN(len(s.Hubs))].Host) }
+		f.begin = func() { link.SetTarget(s.Hubs[s.r.IntN(len(s.Hubs))].Host) }
 	default:
 		s.Fatalf("there is no fault %q", kind)
 	}

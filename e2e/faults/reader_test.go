@@ -32,12 +32,12 @@ type reader struct {
 }
 
 func (r *reader) name() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s of %s %s", r.manner, r.Way, r.Set, r.change))
+	return strings.TrimSpace(fmt.Sprintf("%s %s of %s %s", r.manner, r.Transport, r.Set, r.change))
 }
 
 // newReader returns a reader that does nothing yet.
 func (s *soak) newReader(way, set, change, manner string) *reader {
-	r := &reader{Follower: &hubtest.Follower{Way: way, Set: set, Cursor: "start"}, soak: s, change: change, manner: manner, r: s.of(2000 + len(s.readers))}
+	r := &reader{Follower: &hubtest.Follower{Transport: way, Set: set, Cursor: "start"}, soak: s, change: change, manner: manner, r: s.of(2000 + len(s.readers))}
 	if change != "" {
 		r.Query = "&change=" + change
 	}
@@ -52,7 +52,7 @@ func (s *soak) read(way, set, change, manner string) {
 		for s.ctx.Err() == nil {
 			r.Hub = s.hub(r.r)
 			ctx, stop := context.WithCancel(s.ctx)
-			r.Pace = func() {
+			r.OnMessage = func() {
 				r.report()
 				switch {
 				case manner == "sleeping":
@@ -86,7 +86,7 @@ func rest(ctx context.Context, d time.Duration) {
 
 // position is that of its cursor.
 func (r *reader) position() uint64 {
-	p, _, _ := hubtest.SplitCursor(r.At()) // 0 at the start
+	p, _, _ := hubtest.SplitCursor(r.CurrentCursor()) // 0 at the start
 	return p
 }
 
@@ -121,8 +121,8 @@ func (r *reader) over(err error) {
 	}
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	r.Ends = append(r.Ends, err.Error())
-	r.Ends = r.Ends[max(0, len(r.Ends)-3):]
+	r.Errs = append(r.Errs, err.Error())
+	r.Errs = r.Errs[max(0, len(r.Errs)-3):]
 	switch {
 	case r.soak.ctx.Err() != nil:
 	case r.Diverged > 0:
@@ -138,7 +138,7 @@ func (r *reader) over(err error) {
 		}
 		r.gones.Add(1)
 		r.soak.Add("readers told gone", 1)
-		r.Cursor, r.Begun = "start", false
+		r.Cursor, r.Started = "start", false
 	}
 }
 
@@ -225,7 +225,7 @@ func (c *called) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	list, err := trial.ReadList(body)
 	if err == nil {
-		err = trial.SignedBy(&trial.Arrival{Header: r.Header, Body: body}, c.secret)
+		err = trial.CheckSignature(&trial.CallbackRequest{Header: r.Header, Body: body}, c.secret)
 	}
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
@@ -283,16 +283,16 @@ func (c *called) take(h http.Header, list *trial.List) error {
 		var first, last uint64
 		n, _ := fmt.Sscanf(h.Get("RS-Gap"), "%d-%d", &first, &last)
 		told := n == 2 && first <= at+1 && last == previous
-		if floor := c.soak.floor(c.Set); !told && c.Begun || previous > floor {
+		if floor := c.soak.floor(c.Set); !told && c.Started || previous > floor {
 			return fmt.Errorf("something is left out, and the floor is %d", floor)
 		}
-		if c.Begun {
+		if c.Started {
 			c.soak.Add("deliveries with a gap that is said", 1)
 			c.skips = append(c.skips, [2]uint64{at, previous})
 		}
 		c.From, at = list.After, previous
 	}
-	c.Begun = true
+	c.Started = true
 	next := previous
 	for _, e := range list.Entries {
 		if e.Position <= next || e.Position > position || c.change == "" && e.Position != next+1 {

@@ -49,7 +49,7 @@ func (p *repository) start() *hubtest.Process {
 	p.must(err)
 	running := hubtest.Start(p, nil, nil, "perl", "-I", app, filepath.Join(app, "app.pl"), p.addr[strings.IndexByte(p.addr, ':')+1:], p.file)
 	hubtest.Until(p, "the repository answers", func() error {
-		if running.Ended() {
+		if running.Exited() {
 			p.Fatalf("this test needs a repository: apt-get install libdancer-plugin-catmandu-oai-perl\n%s", running.Stderr)
 		}
 		_, err := get("http://" + p.addr + "/oai?verb=Identify")

@@ -70,7 +70,7 @@ func TestSoak(t *testing.T) {
 
 // newSoak starts a cluster of three hubs, who follow, and sources.
 func newSoak(t *testing.T, seed uint64, most time.Duration) *soak {
-	st := newStage(t, seed, 3, most, clusterFaults, append(slices.Clone(hubtest.Callable), fmt.Sprintf("RSHUB_CHANGELIST_SIZE=%d", soakListSize),
+	st := newStage(t, seed, 3, most, clusterFaults, append(slices.Clone(hubtest.CallbackEnv), fmt.Sprintf("RSHUB_CHANGELIST_SIZE=%d", soakListSize),
 		fmt.Sprintf("RSHUB_RETENTION_COUNT=%d", soakKeeps), "RSHUB_HEARTBEAT=2s", "RSHUB_WRITE_TIMEOUT=3s", "RSHUB_CALLBACK_TIMEOUT=2s")...)
 	s := &soak{stage: st, load: hubtest.GeneratedLoad(t, 5000), ledgers: map[string]*ledger{}, closed: map[string]string{}, used: map[string]float64{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -132,7 +132,7 @@ func (s *soak) overrun() {
 		s.until(what, func() error {
 			for _, r := range s.readers {
 				if r.manner == "sleeping" && r.overran.Load() == 0 && !over(r) {
-					return fmt.Errorf("%s is at %s, and the set at %d", r.name(), r.At(), s.ledgers[r.Set].last.Load())
+					return fmt.Errorf("%s is at %s, and the set at %d", r.name(), r.CurrentCursor(), s.ledgers[r.Set].last.Load())
 				}
 			}
 			return nil

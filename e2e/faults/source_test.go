@@ -50,7 +50,7 @@ func (p *source) batch(set, key string) error {
 	if p.r.IntN(3) > 0 {
 		body, kind = fmt.Appendf(nil, `{"changes":[%s]}`, bytes.Join(p.load.Lines[i:i+n], []byte(","))), hubtest.AsJSON
 	}
-	deadline := time.Now().Add(2 * hubtest.Patience)
+	deadline := time.Now().Add(2 * hubtest.Timeout)
 	r, err := p.post(set, body, kind, key)
 	for ; err != nil; r, err = p.post(set, body, kind, key) {
 		if p.ctx.Err() != nil || p.Failed() || time.Now().After(deadline) {

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	hubtest.Patience = size(time.Minute, 15*time.Minute) // a content that failed three times is tried again after 10 s, and then 20 s
+	hubtest.Timeout = size(time.Minute, 15*time.Minute) // a content that failed three times is tried again after 10 s, and then 20 s
 	hubtest.Main(m)
 }
 
@@ -123,7 +123,7 @@ func newStage(t *testing.T, seed uint64, hubs int, most time.Duration, kinds []s
 		s.Hubs = append(s.Hubs, h)
 		s.play(name, func() *hubtest.Process { h.Start(s); return h.Process })
 	}
-	s.links["hubs"].Point(s.Hubs[0].Host)
+	s.links["hubs"].SetTarget(s.Hubs[0].Host)
 	return s
 }
 
@@ -187,7 +187,7 @@ func (s *stage) until(what string, cond func() error) {
 	s.Helper()
 	hubtest.Until(s, what, func() error {
 		for _, p := range s.players {
-			if p.Ended() && p.ending == 0 {
+			if p.Exited() && p.ending == 0 {
 				s.Errorf("%s ended by itself: %v: %s", p.name, p.Cmd.ProcessState, p.Stderr)
 			}
 		}

@@ -94,7 +94,7 @@ func TestCloudEvents(t *testing.T) {
 	check := func(way string, events []cloudevents.Event) {
 		t.Helper()
 		var got []string
-		memory := hubtest.Memory(t, h, set)
+		memory := hubtest.ReadMemory(t, h, set)
 		for i, e := range events {
 			id := fmt.Sprintf("%d-%d", memory[i].Position, e.Time().UnixMicro())
 			if err := e.Validate(); err != nil || e.Source() != topic || e.ID() != id || e.Time().Format("2006-01-02T15:04:05.000000Z07:00") != memory[i].Datetime {

@@ -15,20 +15,20 @@ func TestEveryWay(t *testing.T) {
 	h := hubtest.StartHub(t, "RSHUB_CHANGELIST_SIZE=300")
 	const set = "history"
 	var followers []*hubtest.Follower
-	for _, way := range hubtest.AllWays { // the set is not made yet
+	for _, way := range hubtest.AllTransports { // the set is not made yet
 		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
 	}
 	for _, f := range followers {
-		f.Begins(t)
+		f.WaitStart(t)
 	}
 	in, feed := hubtest.Feed(t)
 	p := hubtest.Start(t, nil, in, hubtest.Rspublish, "-hub", h.URL, "-set", set, "-")
 	half := len(l.Lines) / 2
 	_, _ = feed.Write(l.NDJSON(0, half)) // if it has ended, what follows says so
-	followers[0].Has(t, half/1000*1000)
-	for _, way := range hubtest.AllWays {
+	followers[0].WaitEntries(t, half/1000*1000)
+	for _, way := range hubtest.AllTransports {
 		f := hubtest.Follow(t, h, way, set, "start")
-		f.Has(t, half/1000*1000)
+		f.WaitEntries(t, half/1000*1000)
 		followers = append(followers, f)
 	}
 	_, _ = feed.Write(l.NDJSON(half, len(l.Lines)))
@@ -37,16 +37,16 @@ func TestEveryWay(t *testing.T) {
 		t.Fatalf("rspublish ends with %d: %s", code, p.Stderr.String())
 	}
 
-	all := hubtest.Memory(t, h, set)
-	hubtest.SameTexts(t, "the memory", all, l.Texts)
+	all := hubtest.ReadMemory(t, h, set)
+	hubtest.WantTexts(t, "the memory", all, l.Texts)
 	for _, f := range followers {
-		f.Has(t, len(all))
-		hubtest.Same(t, "the "+f.Way, f.Seen(), all)
+		f.WaitEntries(t, len(all))
+		hubtest.WantEntries(t, "the "+f.Transport, f.Snapshot(), all)
 	}
-	hubtest.Same(t, "the walk over all Change Lists", hubtest.Walk(t, h, set), all)
+	hubtest.WantEntries(t, "the walk over all Change Lists", hubtest.WalkChangeLists(t, h, set), all)
 	for _, i := range []int{0, 1, half, len(all) - 1} {
-		got, n := hubtest.Since(t, h, set, all[i].Datetime)
-		hubtest.Same(t, "?from="+all[i].Datetime, got, all[i:])
+		got, n := hubtest.ReadSince(t, h, set, all[i].Datetime)
+		hubtest.WantEntries(t, "?from="+all[i].Datetime, got, all[i:])
 		if n != 1 {
 			t.Errorf("?from=%s has %d documents", all[i].Datetime, n)
 		}
@@ -67,13 +67,13 @@ func TestFromIsCut(t *testing.T) {
 	if r.Count != n {
 		t.Fatalf("%d changes were accepted", r.Count)
 	}
-	all := hubtest.Memory(t, h, "large")
-	got, documents := hubtest.Since(t, h, "large", all[0].Datetime)
-	hubtest.Same(t, "?from=", got, all)
+	all := hubtest.ReadMemory(t, h, "large")
+	got, documents := hubtest.ReadSince(t, h, "large", all[0].Datetime)
+	hubtest.WantEntries(t, "?from=", got, all)
 	if documents != 3 {
 		t.Errorf("%d changes are in %d documents", n, documents)
 	}
-	hubtest.Same(t, "the walk over all Change Lists", hubtest.Walk(t, h, "large"), all)
+	hubtest.WantEntries(t, "the walk over all Change Lists", hubtest.WalkChangeLists(t, h, "large"), all)
 	hubtest.Must(t, http.StatusBadRequest, http.MethodGet, h.URL+"/sets/large/changelist.xml?from=2999-01-01", nil)
 	hubtest.Must(t, http.StatusGone, http.MethodGet, h.URL+"/sets/large/changelist.xml?from=1999-01-01", nil)
 }

@@ -20,10 +20,10 @@ func TestQuietFollower(t *testing.T) {
 			hubtest.Publish(t, h, set, hubtest.Changes("before", backlog))
 		}
 		var followers []*hubtest.Follower
-		for _, way := range hubtest.AllWays {
+		for _, way := range hubtest.AllTransports {
 			f := hubtest.Follow(t, h, way, set, "start")
-			f.Begins(t)
-			f.Has(t, backlog)
+			f.WaitStart(t)
+			f.WaitEntries(t, backlog)
 			followers = append(followers, f)
 		}
 		for i := range 2 {
@@ -36,13 +36,13 @@ func TestQuietFollower(t *testing.T) {
 			})
 			hubtest.Publish(t, h, set, hubtest.Change(fmt.Sprint("after", i)))
 			for _, f := range followers {
-				f.Has(t, backlog+i+1)
+				f.WaitEntries(t, backlog+i+1)
 			}
 		}
 		for _, f := range followers {
 			f.Mu.Lock()
-			if len(f.Ends) > 0 {
-				t.Errorf("the %s of %s was disturbed: %q", f.Way, set, f.Ends)
+			if len(f.Errs) > 0 {
+				t.Errorf("the %s of %s was disturbed: %q", f.Transport, set, f.Errs)
 			}
 			f.Mu.Unlock()
 		}

@@ -28,7 +28,7 @@ func TestDamagedPages(t *testing.T) {
 	})
 	h.Stop(t)
 	// All pages are the same text afterwards.
-	damaged := c.Redis.Tell(t, "EVAL", `local n = 0
+	damaged := c.Redis.Command(t, "EVAL", `local n = 0
 for h = 0, 63 do
 	local key = 'rshub:{damaged}:page' .. h
 	for _, page in ipairs(redis.call('HKEYS', key)) do
@@ -46,7 +46,7 @@ return tostring(n)`, "0")
 	if err != nil || !strings.HasSuffix(p.Type, "/damaged") || !strings.Contains(p.Detail, "page ") {
 		t.Fatalf("what is damaged is answered with %+v: %v", p, err)
 	}
-	h.Says("rebuilding a damaged inventory from the log")
+	h.WaitLog("rebuilding a damaged inventory from the log")
 	hubtest.Until(t, "what was made anew from the whole log is complete", func() error { // just after the inventory is dropped, it is not
 		if l := s.proved(t, h); !l.Complete {
 			return trial.ErrNotYet

@@ -70,7 +70,7 @@ type destination struct {
 func (d *destination) step(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch {
-	case d.process != nil && d.process.Ended():
+	case d.process != nil && d.process.Exited():
 		if code := d.process.Wait(); code != -1 {
 			t.Fatalf("the destination ends with %d: %s", code, d.process.Stderr)
 		}

@@ -81,16 +81,16 @@ func TestHubOfTwoKilled(t *testing.T) {
 		for _, s := range all {
 			done = append(done, s.run(t, r.Uint64(), 2_000, []*hubtest.Hub{other}))
 		}
-		proxy.HoldAfter(1 + r.IntN(400_000))
+		proxy.PauseAfter(1 + r.IntN(400_000))
 		hubtest.Until(t, "the hub is in the middle of a request", func() error {
-			if !proxy.Holds() {
+			if !proxy.Paused() {
 				return trial.ErrNotYet
 			}
 			return nil
 		})
 		doomed.Kill()
-		proxy.Point(redis.Addr) // what was held is lost
-		proxy.Release()
+		proxy.SetTarget(redis.Addr) // what was held is lost
+		proxy.Resume()
 		for _, d := range done {
 			<-d
 		}

@@ -44,7 +44,7 @@ func TestTailLost(t *testing.T) {
 			s.proved(t, h)
 			s.reads(t, h) // so there is a root
 		}
-		c.Redis.Tell(t, "EVAL", keepTail, "0")
+		c.Redis.Command(t, "EVAL", keepTail, "0")
 		kept := newSource(s.set) // knows what was published so far
 		kept.log, kept.head = maps.Clone(s.log), s.head
 		made := commits(t, c.Hubs...)
@@ -55,7 +55,7 @@ func TestTailLost(t *testing.T) {
 		if when == "over" {
 			commit(t, made, c.Hubs...) // of what will be lost
 		}
-		for end := time.Now().Add(hubtest.Patience); c.Redis.Tell(t, "EVAL", loseTail, "0", when) != "ok"; {
+		for end := time.Now().Add(hubtest.Timeout); c.Redis.Command(t, "EVAL", loseTail, "0", when) != "ok"; {
 			if time.Now().After(end) {
 				t.Fatal("no commit was under way")
 			}

@@ -39,7 +39,7 @@ func newSource(set string) *source {
 // newClient returns a client that does not wait for long: hubs of tests are back soon.
 func newClient(t testing.TB, h *hubtest.Hub) *client.Client {
 	t.Helper()
-	c, err := client.New(h.URL, client.Options{Sleep: soon, HTTP: hubtest.Client, RetryTimeout: hubtest.Patience})
+	c, err := client.New(h.URL, client.Options{Sleep: soon, HTTP: hubtest.Client, RetryTimeout: hubtest.Timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ func TestWalk(t *testing.T) {
 	s.publish(t, hubs[0], resources(steady, 2_000))
 	s.complete(t, hubs[0])
 	list := hubs[0].URL + "/sets/" + s.set + "/resourcelist.xml"
-	hubtest.Answers(t, list)
+	hubtest.WaitOK(t, list)
 	done := s.run(t, r.Uint64(), 20_000, hubs)
 	walks := 0
 	for over := false; !over; walks++ {
@@ -33,7 +33,7 @@ func TestWalk(t *testing.T) {
 		for _, it := range doc.Items {
 			held[it.Loc] = it.Hash
 		}
-		changes, _ := hubtest.Since(t, hubs[1], s.set, doc.At.Format(time.RFC3339Nano))
+		changes, _ := hubtest.ReadSince(t, hubs[1], s.set, doc.At.Format(time.RFC3339Nano))
 		for _, e := range changes { // the first is in the Resource List, too
 			var c struct{ Loc, Change, Hash string }
 			hubtest.Decode(t, []byte(e.Text), &c)

@@ -36,8 +36,8 @@ mount -t tmpfs -o size=8m none "$dir" || exit 9
 until [ -e "$room" ]; do sleep 0.05; done
 mount -o remount,size=100m "$dir" && exec "$0" "$@" "$dir"`
 	p := hubtest.Start(t, nil, nil, "unshare", "-m", "sh", "-c", script, hubtest.Rsmirror, dir, room, "-strip", o.URL, h.Topic("demo"))
-	p.Says("the first run ended with 3")
-	p.Says("the second run ended with 3")
+	p.WaitLog("the first run ended with 3")
+	p.WaitLog("the second run ended with 3")
 	for run := range strings.SplitSeq(strings.TrimSuffix(p.Stderr.String(), "the second run ended with 3\n"), "the first run ended with 3\n") {
 		if !strings.Contains(run, "no space left on device") || strings.Contains(run, "goroutine ") {
 			t.Errorf("it does not say what is wrong, in one line: %s", run)

@@ -173,7 +173,7 @@ func TestDumpsKilled(t *testing.T) {
 			}
 			before, more := packages(), 1+r.IntN(20)
 			hubtest.Until(t, "there are packages", func() error {
-				if n := packages() - before; n < more && !p.Ended() {
+				if n := packages() - before; n < more && !p.Exited() {
 					return fmt.Errorf("%d of %d", n, more)
 				}
 				return nil
@@ -217,7 +217,7 @@ func TestDumpOfAMirror(t *testing.T) {
 		return nil
 	})
 	dump(0, "nothing has changed in 3 resources")
-	if p.Ended() {
+	if p.Exited() {
 		t.Error("the mirror has ended")
 	}
 }

@@ -24,7 +24,7 @@ func TestHubBreaks(t *testing.T) {
 	same := func(when string) {
 		t.Helper()
 		hubtest.Until(t, "the mirror is right "+when, func() error {
-			if p.Ended() {
+			if p.Exited() {
 				return fmt.Errorf("it has ended: %s", p.Stderr)
 			}
 			return o.same(dir)
@@ -62,7 +62,7 @@ func TestHubBreaks(t *testing.T) {
 	// A hub without the set knows of no resource, and does not say that it knows all: the
 	// mirror keeps what it has.
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
-	p.Says("at cursor 0-0")
+	p.WaitLog("at cursor 0-0")
 	if err := o.same(dir); err != nil {
 		t.Error(err)
 	}

@@ -53,7 +53,7 @@ func TestKilled(t *testing.T) {
 		}
 		publish(t, h, lines...)
 		hubtest.Until(t, "the origin is asked", func() error {
-			if n := asked() - before; n < least && !p.Ended() {
+			if n := asked() - before; n < least && !p.Exited() {
 				return fmt.Errorf("%d times", n)
 			}
 			return nil

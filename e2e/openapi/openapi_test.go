@@ -369,7 +369,7 @@ func subscribe(t *testing.T, h *hubtest.Hub, set, callback string, statuses chan
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.topic="+h.Topic(set)+"&hub.callback="+callback+"/a"), headers...)
 	for url := range statuses {
 		if status, ok := strings.CutPrefix(url, h.URL+"/subscriptions/"); ok { // not of another hub
-			hubtest.Answers(t, url)
+			hubtest.WaitOK(t, url)
 			return status
 		}
 	}

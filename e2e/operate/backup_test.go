@@ -15,9 +15,9 @@ func TestBackup(t *testing.T) {
 	t.Parallel()
 	const set = "kept"
 	h := hubtest.StartHub(t, "RSHUB_CHANGELIST_SIZE=500")
-	p := hubtest.Publishing(t, h, set, "keyed", true)
+	p := hubtest.StartPublisher(t, h, set, "keyed", true)
 	begin := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start")
-	begin.Has(t, 2000)
+	begin.WaitEntries(t, 2000)
 	dir := filepath.Join(t.TempDir(), "copy")
 	env := []string{"RSHUB_OPS_LISTEN=" + strings.TrimPrefix(h.Ops, "http://")}
 	before := begin.Count()
@@ -27,43 +27,43 @@ func TestBackup(t *testing.T) {
 	}
 	t.Log(stdout)
 	if n := begin.Count(); n <= before {
-		begin.Has(t, n+10)
+		begin.WaitEntries(t, n+10)
 	}
 	p.Finish()
-	all := hubtest.Memory(t, h, set)
+	all := hubtest.ReadMemory(t, h, set)
 	p.Check(t, all)
 
 	second := hubtest.NewHub(t)
 	second.Data = dir
 	second.Env = append(second.Env, "RSHUB_DATA="+dir)
 	second.Start(t)
-	copied := hubtest.Memory(t, second, set)
+	copied := hubtest.ReadMemory(t, second, set)
 	if len(copied) < before || len(copied) >= len(all) {
 		t.Fatalf("the copy has %d changes; there were %d before and %d after it", len(copied), before, len(all))
 	}
-	hubtest.Same(t, "the copy", copied, all[:len(copied)])
+	hubtest.WantEntries(t, "the copy", copied, all[:len(copied)])
 	t.Logf("the copy has %d of %d changes", len(copied), len(all))
 
 	// Who is ahead of the copy is told so, and misses nothing of what follows.
-	ahead := hubtest.Follow(t, second, hubtest.ByWebSocket, set, begin.At())
+	ahead := hubtest.Follow(t, second, hubtest.ByWebSocket, set, begin.CurrentCursor())
 	hubtest.Until(t, "it is told that the memory diverged", func() error {
 		ahead.Mu.Lock()
 		defer ahead.Mu.Unlock()
 		if ahead.Diverged == 0 {
-			return fmt.Errorf("it is not; %q", ahead.Ends)
+			return fmt.Errorf("it is not; %q", ahead.Errs)
 		}
 		return nil
 	})
 	hubtest.Publish(t, second, set, hubtest.Changes("new", 10))
-	ahead.Has(t, 10)
+	ahead.WaitEntries(t, 10)
 	// Who is not ahead notices nothing.
 	old, err := begin.Hub.CursorOf(all[len(copied)/2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := hubtest.Follow(t, second, hubtest.ByWebSocket, set, old)
-	now := hubtest.Memory(t, second, set)
-	hubtest.Same(t, "who was behind", f.Has(t, len(now)-len(copied)/2-1), now[len(copied)/2+1:])
+	now := hubtest.ReadMemory(t, second, set)
+	hubtest.WantEntries(t, "who was behind", f.WaitEntries(t, len(now)-len(copied)/2-1), now[len(copied)/2+1:])
 	if f.Diverged > 0 {
 		t.Error("who was behind is told that the memory diverged")
 	}

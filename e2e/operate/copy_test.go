@@ -26,9 +26,9 @@ func TestCopy(t *testing.T) {
 	for i := range 20 { // blocks of one
 		hubtest.Publish(t, h, set, l.NDJSON(i, i+1))
 	}
-	all := hubtest.Memory(t, h, set)
+	all := hubtest.ReadMemory(t, h, set)
 	follower := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start")
-	follower.Has(t, len(all))
+	follower.WaitEntries(t, len(all))
 	redis := hubtest.StartRedis(t)
 	url := "redis://" + redis.Addr
 
@@ -36,17 +36,17 @@ func TestCopy(t *testing.T) {
 
 	// A copy that is killed in the middle.
 	p := hubtest.StartProxy(t, redis.Addr)
-	p.HoldAfter(250_000)
+	p.PauseAfter(250_000)
 	c := hubtest.Start(t, nil, nil, hubtest.Rshub, "copy", "--from", h.Data, "--to", "redis://"+p.Addr())
 	hubtest.Until(t, "the copy is in the middle", func() error {
-		if !p.Holds() {
+		if !p.Paused() {
 			return errors.New("it has not sent enough")
 		}
 		return nil
 	})
 	c.Signal(syscall.SIGKILL)
 	c.Wait()
-	p.Point("") // what it held is lost
+	p.SetTarget("") // what it held is lost
 	inRedis := &hubtest.Hub{Host: h.Host, URL: h.URL, Data: t.TempDir()}
 	inRedis.Env = append(h.Env[:len(h.Env):len(h.Env)], "RSHUB_REDIS_URL="+url, "RSHUB_BASE_URL="+h.URL)
 	code, _, stderr := hubtest.Run(t, inRedis.Env, nil, hubtest.Rshub)
@@ -60,14 +60,14 @@ func TestCopy(t *testing.T) {
 	t.Log(stdout)
 
 	inRedis.Start(t)
-	hubtest.Same(t, "the walk over all Change Lists", hubtest.Walk(t, inRedis, set), all)
-	for _, way := range hubtest.AllWays {
+	hubtest.WantEntries(t, "the walk over all Change Lists", hubtest.WalkChangeLists(t, inRedis, set), all)
+	for _, way := range hubtest.AllTransports {
 		old, err := h.CursorOf(all[half])
 		if err != nil {
 			t.Fatal(err)
 		}
 		f := hubtest.Follow(t, inRedis, way, set, old)
-		hubtest.Same(t, "the "+way, f.Has(t, len(all)-half-1), all[half+1:])
+		hubtest.WantEntries(t, "the "+way, f.WaitEntries(t, len(all)-half-1), all[half+1:])
 		if f.Diverged > 0 {
 			t.Errorf("the %s is told that the memory diverged", way)
 		}
@@ -79,8 +79,8 @@ func TestCopy(t *testing.T) {
 	}
 	hubtest.Publish(t, inRedis, set, hubtest.Changes("in-redis", 2000))
 	hubtest.Publish(t, inRedis, "gone", hubtest.Change("again"))
-	all = append(all, hubtest.Memory(t, inRedis, set)[len(all):]...)
-	hubtest.Same(t, "who followed all the time", follower.Has(t, len(all)), all)
+	all = append(all, hubtest.ReadMemory(t, inRedis, set)[len(all):]...)
+	hubtest.WantEntries(t, "who followed all the time", follower.WaitEntries(t, len(all)), all)
 
 	if follower.Diverged > 0 {
 		t.Error("who followed all the time is told that the memory diverged")

@@ -24,7 +24,7 @@ func startWithDescriptors(t testing.TB, limit int, env ...string) *hubtest.Hub {
 		t.Skip("this needs a shell")
 	}
 	h.Process = hubtest.Start(t, h.Env, nil, shell, "-c", fmt.Sprintf(`ulimit -n %d && exec "$0"`, limit), hubtest.Rshub)
-	h.Running()
+	h.WaitRunning()
 	return h
 }
 
@@ -62,7 +62,7 @@ func TestDescriptorLimit(t *testing.T) {
 			_, _ = rand.Read(noise)
 			body += fmt.Sprintf(`{"loc":"https://example.org/%s/%x","change":"created"}`+"\n", name, noise)
 		}
-		_ = early.SetDeadline(time.Now().Add(hubtest.Patience))
+		_ = early.SetDeadline(time.Now().Add(hubtest.Timeout))
 		fmt.Fprintf(early, "POST /sets/%s/changes HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n%s", set, h.Host, len(body), body)
 		resp, err := http.ReadResponse(answers, nil)
 		if err != nil {

@@ -20,7 +20,7 @@ import (
 func fillUp(t *testing.T, h *hubtest.Hub, makeRoom func() error, restart func()) {
 	t.Helper()
 	const set = "limited"
-	p := hubtest.Publishing(t, h, set, "keyless", false)
+	p := hubtest.StartPublisher(t, h, set, "keyless", false)
 	l := hubtest.GeneratedLoad(t, 2000) // random enough not to be compressed away
 	hubtest.Until(t, "a write fails", func() error {
 		a, err := hubtest.Request(http.MethodPost, h.Topic("filling"), bytes.NewReader(l.NDJSON(0, len(l.Lines))), "Content-Type: application/x-ndjson")
@@ -37,10 +37,10 @@ func fillUp(t *testing.T, h *hubtest.Hub, makeRoom func() error, restart func())
 	})
 	p.Finish()
 	restart()
-	all := hubtest.Memory(t, h, set)
+	all := hubtest.ReadMemory(t, h, set)
 	p.Check(t, all)
 	hubtest.Publish(t, h, set, hubtest.Change("after"))
-	if n := len(hubtest.Memory(t, h, set)); n != len(all)+1 {
+	if n := len(hubtest.ReadMemory(t, h, set)); n != len(all)+1 {
 		t.Errorf("the memory has %d changes, not %d", n, len(all)+1)
 	}
 }
@@ -69,7 +69,7 @@ func TestFileLimit(t *testing.T) {
 	h := hubtest.NewHub(t)
 	// In units of 1,024 bytes in bash, and of 512 in sh.
 	h.Process = hubtest.Start(t, h.Env, nil, "/bin/sh", "-c", `ulimit -f 1000; exec "$0"`, hubtest.Rshub)
-	h.Running()
+	h.WaitRunning()
 	fillUp(t, h, nil, func() {
 		if code := h.Wait(); code != 1 {
 			t.Errorf("the hub ended with %d", code)
@@ -95,13 +95,13 @@ func TestDiskIsFull(t *testing.T) {
 "$0"; echo "the first hub ended with $?" >&2
 mount -o remount,size=400m "$1" && exec "$0"`
 	h.Process = hubtest.Start(t, h.Env, nil, "unshare", "-m", "sh", "-c", script, hubtest.Rshub, h.Data)
-	h.Running()
+	h.WaitRunning()
 	ballast := fmt.Sprintf("/proc/%d/root%s/ballast", h.Cmd.Process.Pid, h.Data)
 	makeRoom := func() error {
 		return errors.Join(errors.New("the ballast is gone"), os.Remove(ballast))
 	}
 	fillUp(t, h, makeRoom, func() {
-		h.Says("the first hub ended with 1")
+		h.WaitLog("the first hub ended with 1")
 		first, _, _ := strings.Cut(h.Stderr.String(), "the first hub ended with 1")
 		oneClearLine(t, first, "no space left on device")
 		hubtest.Until(t, "the second hub listens", func() error {

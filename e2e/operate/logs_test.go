@@ -26,13 +26,13 @@ func TestNoSecretsInLogs(t *testing.T) {
 	t.Parallel()
 	const set = "secretive"
 	redis := hubtest.StartRedis(t)
-	redis.Tell(t, "CONFIG", "SET", "requirepass", "redis"+secret)
+	redis.Command(t, "CONFIG", "SET", "requirepass", "redis"+secret)
 	nats := &hubtest.NATSServer{Addr: hubtest.FreePort(t), Options: server.Options{Username: "hub", Password: "nats" + secret}}
 	nats.Start(t)
 	t.Cleanup(func() { nats.Stop() })
 	file := filepath.Join(t.TempDir(), "tokens")
 	token := hubtest.NewToken(t, file, "all", "publish:*,follow:*,operate")
-	h := hubtest.NewHub(t, append(slices.Clone(hubtest.Callable), "RSHUB_LOG_LEVEL=debug", "RSHUB_TOKENS_FILE="+file,
+	h := hubtest.NewHub(t, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_LOG_LEVEL=debug", "RSHUB_TOKENS_FILE="+file,
 		"RSHUB_REDIS_URL=redis://:redis"+secret+"@"+redis.Addr, "RSHUB_NATS_URL=nats://hub:nats"+secret+"@"+nats.Addr)...)
 	h.Env = append(h.Env, "RSHUB_BASE_URL="+h.URL)
 	h.Start(t)
@@ -45,16 +45,16 @@ func TestNoSecretsInLogs(t *testing.T) {
 
 	// A callback whose URL is a secret, that has one, and fails. It is asked about
 	// the status of its subscription, which only it knows.
-	tr := hubtest.TrialOf(t, h)
+	tr := hubtest.NewTrial(t, h)
 	c := tr.Callback("/path" + secret + "?query=" + secret)
-	c.On(trial.Delivery, trial.Status(http.StatusInternalServerError))
+	c.Respond(trial.Delivery, trial.Status(http.StatusInternalServerError))
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(set)}, "hub.callback": {c.URL}, "hub.secret": {"hub" + secret}}
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, trial.AsForm)
-	statusURL := tr.Arrives(c, trial.Verification, 1)[0].Param("rs.status")
-	hubtest.Answers(t, statusURL)
+	statusURL := tr.WaitRequests(c, trial.Verification, 1)[0].Param("rs.status")
+	hubtest.WaitOK(t, statusURL)
 	capability := statusURL[strings.LastIndex(statusURL, ".")+1:]
 	hubtest.Publish(t, h, set, hubtest.Change("b"), bearer)
-	tr.Arrives(c, trial.Delivery, 1)
+	tr.WaitRequests(c, trial.Delivery, 1)
 	hubtest.Must(t, http.StatusNotFound, http.MethodGet, statusURL+secret, nil)
 	form.Set("hub.secret", strings.Repeat(secret, 100)) // too long
 	hubtest.Must(t, http.StatusBadRequest, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, trial.AsForm)
@@ -67,20 +67,20 @@ func TestNoSecretsInLogs(t *testing.T) {
 	t.Cleanup(source.Close)
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"changelist":"`+source.URL+"/"+secret+`"}`), bearer)
 	hubtest.Must(t, http.StatusNoContent, http.MethodPost, h.URL+"/hub", []byte(url.Values{"hub.mode": {"publish"}, "hub.topic": {h.Topic(set)}}.Encode()), bearer, trial.AsForm)
-	h.Says("cannot poll source")
+	h.WaitLog("cannot poll source")
 	hubtest.Must(t, http.StatusNotImplemented, http.MethodGet, h.Ops+"/backup", nil, bearer)
 
 	nats.Stop()
-	h.Says("disconnected from NATS")
+	h.WaitLog("disconnected from NATS")
 	redis.Kill()
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, statusURL, nil)
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodPost, h.Topic(set), hubtest.Change("c"), bearer, "Content-Type: application/x-ndjson")
 	readyz := hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil)
 	redis.Start(t)
-	redis.Tell(t, "CONFIG", "SET", "requirepass", "redis"+secret)
+	redis.Command(t, "CONFIG", "SET", "requirepass", "redis"+secret)
 	nats.Options.Password = "another"
 	nats.Start(t)
-	h.Says("uthorization")
+	h.WaitLog("uthorization")
 	h.Stop(t)
 
 	text, err := os.ReadFile(file)
@@ -108,22 +108,22 @@ func TestQuietLog(t *testing.T) {
 	t.Parallel()
 	const set = "quiet"
 	h := hubtest.StartWebSub(t)
-	tr := hubtest.TrialOf(t, h)
+	tr := hubtest.NewTrial(t, h)
 	c, tp := tr.Callback(""), tr.Topic()
-	tr.Subscribed(c, tp)
-	tr.Delivered(c, tr.Publish(tp))
-	h.Says("callbacks: request confirmed")
+	tr.Subscribe(c, tp)
+	tr.WaitDelivery(c, tr.Publish(tp))
+	h.WaitLog("callbacks: request confirmed")
 	before := h.Stderr.String()
 	var followers []*hubtest.Follower
-	for _, way := range hubtest.AllWays {
+	for _, way := range hubtest.AllTransports {
 		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
 	}
 	for range 50 {
 		hubtest.Publish(t, h, set, hubtest.Change("a"))
-		tr.Delivered(c, tr.Publish(tp))
+		tr.WaitDelivery(c, tr.Publish(tp))
 	}
 	for _, f := range followers {
-		f.Has(t, 50)
+		f.WaitEntries(t, 50)
 	}
 	hubtest.Must(t, http.StatusNotFound, http.MethodGet, h.URL+"/nothing", nil)
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/readyz", nil)

@@ -153,7 +153,7 @@ func moveOnDisk(t *testing.T, w *watch) {
 	h := hubtest.StartHub(t, "RSHUB_CHANGELIST_SIZE=1", "RSHUB_RETENTION_COUNT=1")
 	w.scrape(t, h)
 	hubtest.Publish(t, h, set, hubtest.Change("first"))
-	hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start").Has(t, 1)
+	hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start").WaitEntries(t, 1)
 	hubtest.Publish(t, h, set, hubtest.Changes("bulk", 1000))
 	moveInventories(t, w, h, set)
 	// What is in the memory is looked at when a hub starts, and retention applied.
@@ -226,18 +226,18 @@ func moveInCluster(t *testing.T, w *watch) {
 	}
 	hubtest.Publish(t, b, set, hubtest.Change("first"))
 	f := hubtest.Follow(t, a, hubtest.ByWebSocket, set, "start")
-	f.Has(t, 1)
+	f.WaitEntries(t, 1)
 	n := 1
 	hubtest.Until(t, "an announcement comes", func() error { // once a listens to them
 		hubtest.Publish(t, b, set, hubtest.Change("next"))
 		n++
-		f.Has(t, n)
+		f.WaitEntries(t, n)
 		if w.scrape(t, a)["rshub_announcements_received_total"] == 0 || w.scrape(t, b)["rshub_announcements_sent_total"] == 0 {
 			return errors.New("none yet")
 		}
 		return nil
 	})
-	hubtest.Tap(t, c.NATS).Say(t, "rshub.changes."+set, []byte("nonsense"))
+	hubtest.StartWiretap(t, c.NATS).Publish(t, "rshub.changes."+set, []byte("nonsense"))
 	w.until(t, a, "rshub_announcements_refused_total", positive)
 	c.NATS.Stop()
 	for _, h := range c.Hubs {
@@ -245,11 +245,11 @@ func moveInCluster(t *testing.T, w *watch) {
 		w.until(t, h, `rshub_dependency_ok{dependency="nats"}`, zero)
 	}
 	hubtest.Publish(t, b, set, hubtest.Change("unannounced"))
-	f.Has(t, n+1)
+	f.WaitEntries(t, n+1)
 	w.until(t, b, "rshub_announcements_lost_total", positive)
 	w.until(t, a, "rshub_announcements_repaired_total", positive)
 
-	c.Redis.Tell(t, "HSET", "rshub:memory", "clock", "1") // as if the clock had been noted long ago
+	c.Redis.Command(t, "HSET", "rshub:memory", "clock", "1") // as if the clock had been noted long ago
 	b.Stop(t)
 	b.Start(t)
 	w.until(t, b, "rshub_clock_doubtful", positive)

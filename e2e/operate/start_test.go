@@ -27,7 +27,7 @@ func TestStartBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := &hubtest.RedisServer{Addr: hubtest.FreePort(t), Dir: t.TempDir()}
 	h := unstarted(t, "redis://"+redis.Addr, "RSHUB_START_TIMEOUT=1h", "RSHUB_INSECURE=anyone-may-publish")
-	h.Says("waiting for Redis")
+	h.WaitLog("waiting for Redis")
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/healthz", nil)
 	var v hubtest.Readiness
 	hubtest.Until(t, "it says what it waits for", func() error {
@@ -44,12 +44,12 @@ func TestStartBeforeRedis(t *testing.T) {
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/backup", nil)
 
 	redis.Start(t)
-	h.Running()
-	h.Says("connected to Redis")
+	h.WaitRunning()
+	h.WaitLog("connected to Redis")
 	if n := strings.Count(h.Stderr.String(), "waiting for Redis"); n != 1 {
 		t.Errorf("it says %d times that it waits:\n%s", n, h.Stderr)
 	}
-	if v := hubtest.Ready(t, h); !v.Ready || len(v.Checks) != 1 || !v.Checks["memory"].OK || !v.Checks["memory"].Required {
+	if v := hubtest.GetReadiness(t, h); !v.Ready || len(v.Checks) != 1 || !v.Checks["memory"].OK || !v.Checks["memory"].Required {
 		t.Errorf("readyz says %+v", v)
 	}
 	hubtest.Publish(t, h, "early", hubtest.Change("a"))
@@ -59,7 +59,7 @@ func TestStartBeforeRedis(t *testing.T) {
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
 	h := unstarted(t, "redis://"+hubtest.FreePort(t), "RSHUB_START_TIMEOUT=1h")
-	h.Says("waiting for Redis")
+	h.WaitLog("waiting for Redis")
 	h.Signal(syscall.SIGTERM)
 	if code := h.Wait(); code != 0 || !strings.Contains(h.Stderr.String(), "stopped during the start") {
 		t.Errorf("it ends with %d and says\n%s", code, h.Stderr)

@@ -23,7 +23,7 @@ func halfPublish(t *testing.T, h *hubtest.Hub, set string) net.Conn {
 	t.Cleanup(func() { conn.Close() })
 	fmt.Fprintf(conn, "POST /sets/%s/changes HTTP/1.1\r\nHost: %s\r\nContent-Type: application/x-ndjson\r\nContent-Length: 1000000\r\nExpect: 100-continue\r\n\r\n", set, h.Host)
 	answer := make([]byte, 25)
-	_ = conn.SetReadDeadline(time.Now().Add(hubtest.Patience))
+	_ = conn.SetReadDeadline(time.Now().Add(hubtest.Timeout))
 	if n, err := conn.Read(answer); err != nil || !strings.Contains(string(answer[:n]), "100 Continue") {
 		t.Fatalf("the hub does not read: %q, %v", answer[:n], err)
 	}
@@ -43,7 +43,7 @@ func TestGrace(t *testing.T) {
 	if took := time.Since(begun); took < 900*time.Millisecond {
 		t.Errorf("the hub took %v to stop", took)
 	}
-	h.Says("requests were still in progress after the grace period")
+	h.WaitLog("requests were still in progress after the grace period")
 	h.Start(t)
 	if at := hubtest.Head(t, h, "slow"); at != "" {
 		t.Errorf("the set is at %s", at)
@@ -54,7 +54,7 @@ func TestGrace(t *testing.T) {
 func endsAtSecondSignal(t *testing.T, h *hubtest.Hub) {
 	t.Helper()
 	hubtest.Until(t, "the second signal ends it", func() error {
-		if h.Ended() {
+		if h.Exited() {
 			return nil
 		}
 		h.Signal(syscall.SIGTERM) // the first one's handler goes away a moment after the log line
@@ -72,16 +72,16 @@ func TestSecondSignal(t *testing.T) {
 	hubtest.Publish(t, h, "twice", hubtest.Changes("before", 10))
 	halfPublish(t, h, "twice")
 	h.Signal(syscall.SIGTERM)
-	h.Says("a second signal exits immediately")
+	h.WaitLog("a second signal exits immediately")
 	if a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil); err == nil && a.Status != http.StatusServiceUnavailable {
 		t.Errorf("a hub that is stopping is ready: %d %s", a.Status, a.Body)
 	}
-	if h.Ended() {
+	if h.Exited() {
 		t.Fatal("the hub did not wait for the request")
 	}
 	endsAtSecondSignal(t, h)
 	h.Start(t)
-	if n := len(hubtest.Memory(t, h, "twice")); n != 10 {
+	if n := len(hubtest.ReadMemory(t, h, "twice")); n != 10 {
 		t.Errorf("the memory has %d changes", n)
 	}
 }
@@ -95,9 +95,9 @@ func TestDrainDelay(t *testing.T) {
 	h := hubtest.StartHub(t, "RSHUB_DRAIN_DELAY=1h")
 	hubtest.Publish(t, h, set, hubtest.Change("before"))
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start")
-	f.Has(t, 1)
+	f.WaitEntries(t, 1)
 	h.Signal(syscall.SIGTERM)
-	h.Says("not ready, but still serving")
+	h.WaitLog("not ready, but still serving")
 	var v hubtest.Readiness
 	hubtest.Decode(t, hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil).Body, &v)
 	if c := v.Checks["hub"]; v.Ready || c.OK || c.Reason != "stopping" || !v.Checks["memory"].OK {
@@ -105,8 +105,8 @@ func TestDrainDelay(t *testing.T) {
 	}
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/healthz", nil)
 	hubtest.Publish(t, h, set, hubtest.Change("meanwhile")) // on a new connection
-	f.Has(t, 2)
-	hubtest.Follow(t, h, hubtest.ByEvents, set, "start").Has(t, 2)
+	f.WaitEntries(t, 2)
+	hubtest.Follow(t, h, hubtest.ByEvents, set, "start").WaitEntries(t, 2)
 	// Who keeps a connection is asked to make another, which leads elsewhere.
 	resp, err := http.Get(h.Topic(set))
 	if err != nil {
@@ -115,7 +115,7 @@ func TestDrainDelay(t *testing.T) {
 	if resp.Body.Close(); !resp.Close {
 		t.Error("the connection is kept")
 	}
-	if h.Ended() {
+	if h.Exited() {
 		t.Fatal("it has ended")
 	}
 	endsAtSecondSignal(t, h)

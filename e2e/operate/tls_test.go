@@ -50,5 +50,5 @@ func TestAuditLog(t *testing.T) {
 
 	said := hubtest.StartHub(t, "RSHUB_AUDIT_LOG=stderr")
 	hubtest.Publish(t, said, "demo", hubtest.Changes("c", 1))
-	said.Says(`"action":"publish"`)
+	said.WaitLog(`"action":"publish"`)
 }

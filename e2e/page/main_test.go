@@ -33,7 +33,7 @@ func open(t *testing.T, browserOrTab context.Context, url string) tab {
 
 func (b tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b, hubtest.Patience)
+	ctx, cancel := context.WithTimeout(b, hubtest.Timeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, steps...); err != nil {
 		b.t.Fatal(err)

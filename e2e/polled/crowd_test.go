@@ -200,7 +200,7 @@ func TestCrowd(t *testing.T) {
 				few++
 			}
 		}
-		if h.Ended() {
+		if h.Exited() {
 			t.Fatalf("the hub ended: %s", h.Stderr)
 		}
 		if few > 0 {

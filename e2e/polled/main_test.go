@@ -16,7 +16,7 @@ import (
 func TestMain(m *testing.M) {
 	// Relay asks again 5 s, 20 s and 80 s after a request broke, and rsmirror gets a content
 	// again after 10 s, 20 s and so on.
-	hubtest.Patience = 4 * time.Minute
+	hubtest.Timeout = 4 * time.Minute
 	hubtest.Main(m)
 }
 
@@ -48,7 +48,7 @@ func play(t testing.TB, name, program string, args ...string) *player {
 
 // up starts a player that does not run.
 func (p *player) up() {
-	if p.Ended() {
+	if p.Exited() {
 		p.Process = p.start()
 	}
 }
@@ -64,7 +64,7 @@ func (p *player) down(t testing.TB) {
 // runs checks that a player has not ended by itself.
 func (p *player) runs(t testing.TB) {
 	t.Helper()
-	if p.Ended() {
+	if p.Exited() {
 		t.Fatalf("%s ended by itself with %d: %s%s", p.name, p.Cmd.ProcessState.ExitCode(), p.Stdout, p.Stderr)
 	}
 }

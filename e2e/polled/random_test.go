@@ -28,7 +28,7 @@ type said struct {
 // log reads all that a hub has said.
 func log(t testing.TB, h *hubtest.Hub) (all []said) {
 	t.Helper()
-	for _, e := range hubtest.Memory(t, h, "files") {
+	for _, e := range hubtest.ReadMemory(t, h, "files") {
 		s := said{Position: e.Position}
 		err := json.Unmarshal([]byte(e.Text), &s)
 		if err == nil {
@@ -240,7 +240,7 @@ func (s *stage) run(seed uint64, ahead bool, took time.Duration) {
 func (s *stage) kill(r *rand.Rand) {
 	s.Helper()
 	p := s.cast[r.IntN(len(s.cast))]
-	if p.Ended() {
+	if p.Exited() {
 		p.up()
 		return
 	}

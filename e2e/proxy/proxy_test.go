@@ -43,7 +43,7 @@ func is(t *testing.T, h *hubtest.Hub, series string, want float64) {
 }
 
 // exchange makes a request and reads the whole answer.
-func exchange(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) *trial.Answer {
+func exchange(t *testing.T, c *http.Client, method, url string, body io.Reader, headers ...string) *trial.Response {
 	t.Helper()
 	a, err := trial.Exchange(c, method, url, body, headers...)
 	if err != nil {
@@ -74,15 +74,15 @@ func follow(t *testing.T, s *server) {
 	const set = "followed"
 	h := s.hubs[0]
 	var all []*hubtest.Follower
-	for _, way := range hubtest.AllWays {
+	for _, way := range hubtest.AllTransports {
 		for _, http2 := range []bool{false, true} {
 			if way == hubtest.ByWebSocket && http2 {
 				continue
 			}
 			c := s.client(t, "127.0.0.1", http2)
-			f := &hubtest.Follower{Way: way, Set: set, Hub: s.seen(), Cursor: "start", HTTP: c.Transport, TLS: c.Transport.(*http.Transport).TLSClientConfig}
+			f := &hubtest.Follower{Transport: way, Set: set, Hub: s.seen(), Cursor: "start", HTTP: c.Transport, TLS: c.Transport.(*http.Transport).TLSClientConfig}
 			f.Run(t)
-			f.Begins(t)
+			f.WaitStart(t)
 			all = append(all, f)
 		}
 	}
@@ -93,7 +93,7 @@ func follow(t *testing.T, s *server) {
 			begun := time.Now()
 			hubtest.Publish(t, h, set, hubtest.Change(fmt.Sprint(n)))
 			published++
-			f.Has(t, published)
+			f.WaitEntries(t, published)
 			if took := time.Since(begun); soonest[f] == 0 || took < soonest[f] {
 				soonest[f] = took
 			}
@@ -101,10 +101,10 @@ func follow(t *testing.T, s *server) {
 	}
 	for f, took := range soonest {
 		if took > time.Second {
-			t.Errorf("a change takes %v to the %s", took, f.Way)
+			t.Errorf("a change takes %v to the %s", took, f.Transport)
 		}
-		if len(f.Ends) > 0 {
-			t.Errorf("the %s was cut: %q", f.Way, f.Ends)
+		if len(f.Errs) > 0 {
+			t.Errorf("the %s was cut: %q", f.Transport, f.Errs)
 		}
 	}
 

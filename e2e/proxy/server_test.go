@@ -109,7 +109,7 @@ func (p *prepared) start(t *testing.T, swaps ...swap) *server {
 	writeFile(t, filepath.Join(s.dir, "around.conf"), around[p.name])
 	s.Process = hubtest.Start(t, []string{"PATH=" + os.Getenv("PATH")}, nil, p.path, p.command(s.dir, file)...)
 	hubtest.Until(t, p.name+" listens", func() error {
-		if s.Ended() {
+		if s.Exited() {
 			t.Fatalf("%s ended: %s%s", p.name, s.Stdout.String(), s.Stderr.String())
 		}
 		conn, err := tls.Dial("tcp", s.https, &tls.Config{RootCAs: s.trust, ServerName: "localhost"})

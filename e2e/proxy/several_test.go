@@ -96,9 +96,9 @@ func TestSeveralHubs(t *testing.T) {
 			readers.Wait()
 		})
 		var followers []*hubtest.Follower
-		for _, way := range hubtest.AllWays {
+		for _, way := range hubtest.AllTransports {
 			tr := s.client(t, "127.0.0.1", true).Transport.(*http.Transport)
-			f := &hubtest.Follower{Way: way, Set: set, Hub: s.seen(), Cursor: "start", HTTP: tr, TLS: tr.TLSClientConfig}
+			f := &hubtest.Follower{Transport: way, Set: set, Hub: s.seen(), Cursor: "start", HTTP: tr, TLS: tr.TLSClientConfig}
 			f.Run(t)
 			followers = append(followers, f)
 		}
@@ -136,7 +136,7 @@ func TestSeveralHubs(t *testing.T) {
 				return nil
 			})
 		}
-		for !one.Ended() {
+		for !one.Exited() {
 			publish(10)
 		}
 		publish(10)
@@ -158,7 +158,7 @@ func TestSeveralHubs(t *testing.T) {
 		}
 		r.mu.Unlock()
 		for _, f := range followers {
-			f.Has(t, published)
+			f.WaitEntries(t, published)
 		}
 		other.Start(t)
 		both()

@@ -74,7 +74,7 @@ func ping(t testing.TB, h *hubtest.Hub, topic, name string) {
 // comes to those who follow, once.
 func TestPing(t *testing.T) {
 	t.Parallel()
-	c := hubtest.StartCluster(t, 2, hubtest.Callable...)
+	c := hubtest.StartCluster(t, 2, hubtest.CallbackEnv...)
 	one, two, topic := c.Hubs[0], c.Hubs[1], c.Hubs[0].Topic("pings")
 	p := startPinger(t)
 	var want []string
@@ -88,7 +88,7 @@ func TestPing(t *testing.T) {
 	}
 	arrived := func(f *hubtest.Follower) {
 		t.Helper()
-		got := f.Has(t, len(want))
+		got := f.WaitEntries(t, len(want))
 		for i, e := range got {
 			if !strings.Contains(e.Text, `"`+want[i]+`"`) {
 				t.Fatalf("change %d is %s, not %s", i+1, e.Text, want[i])
@@ -101,7 +101,7 @@ func TestPing(t *testing.T) {
 		t.Errorf("the set is described with %q", v.ChangeList)
 	}
 	f := hubtest.Follow(t, two, hubtest.ByWebSocket, "pings", "start")
-	f.Begins(t)
+	f.WaitStart(t)
 	ping(t, one, topic, "hub.url")
 	arrived(f)
 
@@ -124,7 +124,7 @@ func TestPing(t *testing.T) {
 		ping(t, two, topic, "hub.url")
 	}
 	arrived(f)
-	hubtest.Same(t, "the follower", f.Has(t, len(want)), hubtest.Memory(t, one, "pings"))
+	hubtest.WantEntries(t, "the follower", f.WaitEntries(t, len(want)), hubtest.ReadMemory(t, one, "pings"))
 
 	// A hub that is killed knows what it has when it is back.
 	one.Kill()
@@ -136,7 +136,7 @@ func TestPing(t *testing.T) {
 	grow(1)
 	ping(t, one, topic, "hub.url")
 	arrived(f)
-	if n := len(hubtest.Memory(t, two, "pings")); n != len(want) {
+	if n := len(hubtest.ReadMemory(t, two, "pings")); n != len(want) {
 		t.Errorf("the memory has %d changes of %d", n, len(want))
 	}
 }

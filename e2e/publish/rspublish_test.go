@@ -18,7 +18,7 @@ func TestRspublishInterrupted(t *testing.T) {
 	l := hubtest.GeneratedLoad(t, 20_000)
 	h := hubtest.StartHub(t)
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, "torn", "start")
-	f.Begins(t)
+	f.WaitStart(t)
 	path := filepath.Join(t.TempDir(), "changes.jsonl")
 	if err := os.WriteFile(path, l.NDJSON(0, len(l.Lines)), 0o600); err != nil {
 		t.Fatal(err)
@@ -26,11 +26,11 @@ func TestRspublishInterrupted(t *testing.T) {
 	args := []string{"-hub", h.URL, "-set", "torn", path}
 	through := false
 	for i := range 4 {
-		before := len(hubtest.Memory(t, h, "torn"))
+		before := len(hubtest.ReadMemory(t, h, "torn"))
 		p := hubtest.Start(t, nil, nil, hubtest.Rspublish, args...)
-		f.Has(t, before+1)
+		f.WaitEntries(t, before+1)
 		if before == 0 {
-			f.Has(t, len(l.Lines)/6)
+			f.WaitEntries(t, len(l.Lines)/6)
 		}
 		if i%2 == 0 {
 			p.Signal(syscall.SIGINT)
@@ -52,9 +52,9 @@ func TestRspublishInterrupted(t *testing.T) {
 			t.Fatalf("the last run ended with %d: %s", code, stderr)
 		}
 	}
-	all := hubtest.Memory(t, h, "torn")
-	hubtest.SameTexts(t, "the memory", all, l.Texts)
-	hubtest.Same(t, "the follower", f.Has(t, len(all)), all)
+	all := hubtest.ReadMemory(t, h, "torn")
+	hubtest.WantTexts(t, "the memory", all, l.Texts)
+	hubtest.WantEntries(t, "the follower", f.WaitEntries(t, len(all)), all)
 }
 
 // TestRspublishWaits publishes to a hub that comes up later, and goes down in
@@ -66,10 +66,10 @@ func TestRspublishWaits(t *testing.T) {
 	in, feed := hubtest.Feed(t)
 	p := hubtest.Start(t, nil, in, hubtest.Rspublish, "-hub", h.URL, "-set", "patient", "-")
 	go func() { _, _ = feed.Write(l.NDJSON(0, 1500)) }()
-	p.Says("retrying in")
+	p.WaitLog("retrying in")
 	h.Start(t)
 	f := hubtest.Follow(t, h, hubtest.ByWebSocket, "patient", "start")
-	f.Has(t, 1000)
+	f.WaitEntries(t, 1000)
 	h.Kill()
 	go func() {
 		_, _ = feed.Write(l.NDJSON(1500, len(l.Lines)))
@@ -85,7 +85,7 @@ func TestRspublishWaits(t *testing.T) {
 	if code := p.Wait(); code != 0 {
 		t.Fatalf("it ended with %d", code)
 	}
-	all := hubtest.Memory(t, h, "patient")
-	hubtest.SameTexts(t, "the memory", all, l.Texts)
-	hubtest.Same(t, "the follower", f.Has(t, len(all)), all)
+	all := hubtest.ReadMemory(t, h, "patient")
+	hubtest.WantTexts(t, "the memory", all, l.Texts)
+	hubtest.WantEntries(t, "the follower", f.WaitEntries(t, len(all)), all)
 }

@@ -13,33 +13,33 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	const set = "shared"
 	c := hubtest.StartCluster(t, 2)
-	tap := hubtest.Tap(t, c.NATS)
+	tap := hubtest.StartWiretap(t, c.NATS)
 	stays := hubtest.Follow(t, c.Hubs[0], hubtest.ByWebSocket, set, "start")
 	moves := hubtest.Follow(t, c.Hubs[1], hubtest.ByEvents, set, "start")
-	first := hubtest.Publishing(t, c.Hubs[0], set, "first", true)
-	second := hubtest.Publishing(t, c.Hubs[1], set, "second", false) // its hub does not come back: it does not ask again
-	hubtest.GoesOn(t, 20, first, second)
-	moves.Has(t, 20)
+	first := hubtest.StartPublisher(t, c.Hubs[0], set, "first", true)
+	second := hubtest.StartPublisher(t, c.Hubs[1], set, "second", false) // its hub does not come back: it does not ask again
+	hubtest.WaitPublishing(t, 20, first, second)
+	moves.WaitEntries(t, 20)
 
 	c.Hubs[1].Kill()
 	second.Finish()
-	moves.Ended(t, "refused") // no connection is left, so what it has does not change any more
-	seen, at := moves.Seen(), moves.At()
-	moved := hubtest.Follow(t, c.Hubs[0], moves.Way, set, at)
-	hubtest.GoesOn(t, 20, first)
+	moves.WaitEnd(t, "refused") // no connection is left, so what it has does not change any more
+	seen, at := moves.Snapshot(), moves.CurrentCursor()
+	moved := hubtest.Follow(t, c.Hubs[0], moves.Transport, set, at)
+	hubtest.WaitPublishing(t, 20, first)
 	first.Finish()
 
-	all := hubtest.Memory(t, c.Hubs[0], set)
+	all := hubtest.ReadMemory(t, c.Hubs[0], set)
 	first.Check(t, all)
 	second.Check(t, all)
-	hubtest.SameTexts(t, "of the first source the memory", ofSource(all, first.Name), textsOf(first))
-	hubtest.Same(t, "who stays", stays.Has(t, len(all)), all)
-	hubtest.Same(t, "who moves", append(seen, moved.Has(t, len(all)-len(seen))...), all)
+	hubtest.WantTexts(t, "of the first source the memory", ofSource(all, first.Name), textsOf(first))
+	hubtest.WantEntries(t, "who stays", stays.WaitEntries(t, len(all)), all)
+	hubtest.WantEntries(t, "who moves", append(seen, moved.WaitEntries(t, len(all)-len(seen))...), all)
 	if moved.From != at || stays.Diverged+moves.Diverged+moved.Diverged > 0 {
 		t.Errorf("who moves asked for what follows %s, and the hub began at %s; %d, %d and %d times they were told that the memory diverged",
 			at, moved.From, stays.Diverged, moves.Diverged, moved.Diverged)
 	}
-	if len(tap.Heard("rshub.changes."+set)) == 0 {
+	if len(tap.Messages("rshub.changes."+set)) == 0 {
 		t.Error("the hubs announced nothing over NATS")
 	}
 }

@@ -19,12 +19,12 @@ func TestKill(t *testing.T) {
 	const set = "killed"
 	h := hubtest.StartHub(t)
 	var followers []*hubtest.Follower
-	for _, way := range hubtest.AllWays {
+	for _, way := range hubtest.AllTransports {
 		followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
 	}
 	var sources []*hubtest.Publisher
 	for i := range 4 {
-		sources = append(sources, hubtest.Publishing(t, h, set, "source"+strconv.Itoa(i), true))
+		sources = append(sources, hubtest.StartPublisher(t, h, set, "source"+strconv.Itoa(i), true))
 	}
 	hubtest.Until(t, "300 publishes are acknowledged", func() error {
 		n := 0
@@ -38,26 +38,26 @@ func TestKill(t *testing.T) {
 	})
 	h.Kill()
 	h.Start(t)
-	hubtest.GoesOn(t, 5, sources...)
+	hubtest.WaitPublishing(t, 5, sources...)
 	for _, p := range sources {
 		p.Finish()
 	}
 
-	all := hubtest.Memory(t, h, set)
+	all := hubtest.ReadMemory(t, h, set)
 	n := 0
 	for _, p := range sources {
 		p.Check(t, all)
 		published := textsOf(p)
-		hubtest.SameTexts(t, "of "+p.Name+" the memory", ofSource(all, p.Name), published)
+		hubtest.WantTexts(t, "of "+p.Name+" the memory", ofSource(all, p.Name), published)
 		n += len(published)
 	}
 	if len(all) != n {
 		t.Errorf("the memory has %d changes, and %d were published", len(all), n)
 	}
 	for _, f := range followers {
-		hubtest.Same(t, "the "+f.Way, f.Has(t, len(all)), all)
+		hubtest.WantEntries(t, "the "+f.Transport, f.WaitEntries(t, len(all)), all)
 		if f.Diverged > 0 {
-			t.Errorf("the %s was told that the memory diverged", f.Way)
+			t.Errorf("the %s was told that the memory diverged", f.Transport)
 		}
 	}
 }

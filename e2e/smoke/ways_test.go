@@ -16,42 +16,42 @@ func TestWays(t *testing.T) {
 	h := hubtest.StartWebSub(t)
 	before := hubtest.Publish(t, h, set, hubtest.Change("before"))
 
-	tr := hubtest.TrialOf(t, h)
+	tr := hubtest.NewTrial(t, h)
 	topic := &trial.Topic{URL: h.Topic(set), Set: set}
 	callback := tr.Callback("")
-	v := tr.Subscribed(callback, topic, "hub.secret", secret)
+	v := tr.Subscribe(callback, topic, "hub.secret", secret)
 	if v.Param("hub.topic") != topic.URL || v.Param("hub.mode") != "subscribe" || v.Challenge() == "" || trial.LeaseOf(&v) == 0 {
 		t.Errorf("the verification is %s", v.Target)
 	}
 	var followers []*hubtest.Follower
-	for _, way := range hubtest.AllWays {
+	for _, way := range hubtest.AllTransports {
 		f := hubtest.Follow(t, h, way, set, "now")
-		if at := f.Begins(t); at != before.Cursor {
+		if at := f.WaitStart(t); at != before.Cursor {
 			t.Errorf("the %s begins at %s, not at %s", way, at, before.Cursor)
 		}
 		followers = append(followers, f)
 	}
 
 	r := hubtest.Publish(t, h, set, hubtest.Change("now"))
-	memory := hubtest.Memory(t, h, set)
+	memory := hubtest.ReadMemory(t, h, set)
 	want := memory[1:]
-	hubtest.SameTexts(t, "the memory", memory, []string{`{"change":"updated","loc":"https://example.org/before"}`, `{"change":"updated","loc":"https://example.org/now"}`})
+	hubtest.WantTexts(t, "the memory", memory, []string{`{"change":"updated","loc":"https://example.org/before"}`, `{"change":"updated","loc":"https://example.org/now"}`})
 	if at, err := h.CursorOf(want[0]); err != nil || at != r.Cursor || want[0].Position != 2 {
 		t.Errorf("the entry %+v is at %s, and the publisher was told %s: %v", want[0], at, r.Cursor, err)
 	}
 	for _, f := range followers {
-		hubtest.Same(t, "the "+f.Way, f.Has(t, 1), want)
-		if at := f.At(); at != r.Cursor {
-			t.Errorf("the %s is at %s, not at %s", f.Way, at, r.Cursor)
+		hubtest.WantEntries(t, "the "+f.Transport, f.WaitEntries(t, 1), want)
+		if at := f.CurrentCursor(); at != r.Cursor {
+			t.Errorf("the %s is at %s, not at %s", f.Transport, at, r.Cursor)
 		}
 	}
-	d := tr.Delivered(callback, trial.MarkOf("https://example.org/now"))
+	d := tr.WaitDelivery(callback, trial.MarkOf("https://example.org/now"))
 	n := tr.Notification(d)
-	hubtest.Same(t, "the callback", n.Entries, want)
+	hubtest.WantEntries(t, "the callback", n.Entries, want)
 	if n.After != before.Cursor || n.Cursor != r.Cursor || d.Header.Get("RS-Previous") != "1" || d.Header.Get("RS-Position") != "2" || trial.SelfOf(&d) != topic.URL {
 		t.Errorf("the callback is told %s after %s, with %v", n.Cursor, n.After, d.Header)
 	}
-	if err := trial.SignedBy(&d, secret); err != nil {
+	if err := trial.CheckSignature(&d, secret); err != nil {
 		t.Error(err)
 	}
 }

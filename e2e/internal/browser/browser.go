@@ -23,7 +23,7 @@ func Start(t *testing.T) context.Context {
 		t.Fatal("Chromium is not installed: apt-get install chromium (or set RSHUB_E2E_NO_BROWSER=1 to go without)")
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(),
-		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(hubtest.Patience),
+		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(hubtest.Timeout),
 		chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
@@ -36,7 +36,7 @@ func Start(t *testing.T) context.Context {
 // Evaluate evaluates JavaScript in a page.
 func Evaluate[T any](t *testing.T, page context.Context, script string, opts ...chromedp.EvaluateOption) T {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(page, hubtest.Patience)
+	ctx, cancel := context.WithTimeout(page, hubtest.Timeout)
 	defer cancel()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, opts...))
 	if err != nil {
@@ -54,7 +54,7 @@ func Open(t *testing.T, browser context.Context, url string) (tab context.Contex
 	if err := chromedp.Do(tab); err != nil { // the browser lives as long as this context
 		t.Fatalf("start Chromium: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(tab, hubtest.Patience)
+	ctx, cancel := context.WithTimeout(tab, hubtest.Timeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil {
 		t.Fatalf("open the page: %v", err)

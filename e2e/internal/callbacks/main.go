@@ -154,11 +154,11 @@ func (c *callback) deliver(w http.ResponseWriter, r *http.Request) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.take(r.Header, body)
+	c.handleDelivery(r.Header, body)
 }
 
-// take takes what is new in a delivery. mu is held.
-func (c *callback) take(h http.Header, body []byte) {
+// handleDelivery takes what is new in a delivery. mu is held.
+func (c *callback) handleDelivery(h http.Header, body []byte) {
 	all, ok := entries(body)
 	if !ok {
 		c.fault("a delivery cannot be read: %.200q", body)

@@ -39,12 +39,12 @@ type Receipt struct {
 }
 
 // Request makes a request with headers "Name: value".
-func Request(method, url string, body io.Reader, headers ...string) (*trial.Answer, error) {
+func Request(method, url string, body io.Reader, headers ...string) (*trial.Response, error) {
 	return trial.Exchange(Client, method, url, body, headers...)
 }
 
 // Must makes a request that is answered with a status.
-func Must(t testing.TB, status int, method, url string, body []byte, headers ...string) *trial.Answer {
+func Must(t testing.TB, status int, method, url string, body []byte, headers ...string) *trial.Response {
 	t.Helper()
 	var r io.Reader
 	if body != nil {
@@ -60,8 +60,8 @@ func Must(t testing.TB, status int, method, url string, body []byte, headers ...
 	return a
 }
 
-// Answers waits until a URL is answered with 200.
-func Answers(t testing.TB, url string) {
+// WaitOK waits until a URL is answered with 200.
+func WaitOK(t testing.TB, url string) {
 	t.Helper()
 	Until(t, url+" is answered with 200", func() error {
 		a, err := Request(http.MethodGet, url, nil)
@@ -88,7 +88,7 @@ func Decode(t testing.TB, b []byte, v any) {
 }
 
 // ProblemOf reads an answer that has to be a problem document.
-func ProblemOf(a *trial.Answer) (p Problem, err error) {
+func ProblemOf(a *trial.Response) (p Problem, err error) {
 	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
 		return p, fmt.Errorf("status %d has Content-Type %q: %s", a.Status, ct, trial.Tail(string(a.Body)))
 	}

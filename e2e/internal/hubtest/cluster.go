@@ -35,8 +35,8 @@ type Readiness struct {
 	}
 }
 
-// Ready returns what /readyz of a hub says that is ready.
-func Ready(t *testing.T, h *Hub) Readiness {
+// GetReadiness returns what /readyz of a hub says that is ready.
+func GetReadiness(t *testing.T, h *Hub) Readiness {
 	t.Helper()
 	return Get[Readiness](t, h.Ops+"/readyz")
 }
@@ -47,8 +47,8 @@ func (r Readiness) Degraded() bool {
 	return r.Ready && !c.OK && !c.Required && c.Reason != ""
 }
 
-// GoesOn waits until each of the publishers has more acknowledged.
-func GoesOn(t *testing.T, more int, publishers ...*Publisher) {
+// WaitPublishing waits until each of the publishers has more acknowledged.
+func WaitPublishing(t *testing.T, more int, publishers ...*Publisher) {
 	t.Helper()
 	for _, p := range publishers {
 		n := p.Acknowledged()

@@ -110,9 +110,9 @@ func digestOf(t testing.TB, all []trial.Entry) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// AllTook waits until callbacks have taken all that the memory has, in order,
+// WaitDelivered waits until callbacks have taken all that the memory has, in order,
 // once and without a gap, and returns how many deliveries were repeated.
-func (d *Destination) AllTook(t testing.TB, callbacks []string, all []trial.Entry) (repeats int) {
+func (d *Destination) WaitDelivered(t testing.TB, callbacks []string, all []trial.Entry) (repeats int) {
 	t.Helper()
 	want := digestOf(t, all)
 	var got map[string]trial.Report
@@ -143,8 +143,8 @@ func (d *Destination) AllTook(t testing.TB, callbacks []string, all []trial.Entr
 	return repeats
 }
 
-// Verified waits until all of the callbacks are.
-func (d *Destination) Verified(t testing.TB, callbacks []string) {
+// WaitVerified waits until all of the callbacks are.
+func (d *Destination) WaitVerified(t testing.TB, callbacks []string) {
 	t.Helper()
 	Until(t, strconv.Itoa(len(callbacks))+" callbacks are verified", func() error {
 		got := d.Reports(t)

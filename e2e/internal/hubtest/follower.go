@@ -24,8 +24,8 @@ const (
 	ByXML       = "websocket of XML"
 )
 
-// AllWays are the ways to follow that every test of following tries.
-var AllWays = []string{ByWebSocket, ByEvents, ByPolling}
+// AllTransports are the ways to follow that every test of following tries.
+var AllTransports = []string{ByWebSocket, ByEvents, ByPolling}
 
 // A Message is the object that every way of following shows.
 type Message struct {
@@ -41,7 +41,7 @@ var ErrGone = errors.New("gone")
 // last cursor whenever it loses the connection. It checks that messages are
 // chained by their cursors and entries by their positions.
 type Follower struct {
-	Way, Set string
+	Transport, Set string
 	Hub      *Hub
 	Headers  []string          // "Name: value", of every request
 	Query    string            // further parameters, beginning with &
@@ -50,20 +50,20 @@ type Follower struct {
 
 	Mu       sync.Mutex
 	Cursor   string // of what was seen; before that where to start
-	Begun    bool   // the hub has told a cursor
+	Started    bool   // the hub has told a cursor
 	From     string // the first one that it told
-	Pace     func() // called after each message, by who reads; may wait
+	OnMessage     func() // called after each message, by who reads; may wait
 	Entries  []trial.Entry
 	Diverged int      // times that it was told so
-	Ends     []string // how connections ended
-	over     error    // errGone, or why following makes no sense any more
+	Errs     []string // how connections ended
+	fatal     error    // errGone, or why following makes no sense any more
 	Faults   []string
 }
 
 // Follow starts a follower, from a cursor, a datetime, "start" or "now". It
 // ends with the test, which fails when anything was not as it should be.
 func Follow(t testing.TB, h *Hub, way, set, since string, headers ...string) *Follower {
-	f := &Follower{Way: way, Set: set, Hub: h, Cursor: since, Headers: headers}
+	f := &Follower{Transport: way, Set: set, Hub: h, Cursor: since, Headers: headers}
 	f.Run(t)
 	return f
 }
@@ -74,16 +74,16 @@ func (f *Follower) Run(t testing.TB) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.keepFollowing(ctx)
+		f.run(ctx)
 	}()
 	t.Cleanup(func() {
 		cancel()
 		<-done
 		for _, fault := range f.Faults {
-			t.Errorf("%s of %s: %s", f.Way, f.Set, fault)
+			t.Errorf("%s of %s: %s", f.Transport, f.Set, fault)
 		}
 		if t.Failed() {
-			t.Logf("%s of %s has %d entries up to %s; its connections ended so: %q", f.Way, f.Set, len(f.Entries), f.Cursor, f.Ends)
+			t.Logf("%s of %s has %d entries up to %s; its connections ended so: %q", f.Transport, f.Set, len(f.Entries), f.Cursor, f.Errs)
 		}
 	})
 }
@@ -100,7 +100,7 @@ func (f *Follower) client(timeout time.Duration) *http.Client {
 
 // Connect follows until the connection ends, and returns how it did.
 func (f *Follower) Connect(ctx context.Context) error {
-	switch f.Way {
+	switch f.Transport {
 	case ByEvents:
 		return f.eventStream(ctx)
 	case ByPolling:
@@ -109,20 +109,20 @@ func (f *Follower) Connect(ctx context.Context) error {
 	return f.webSocket(ctx)
 }
 
-func (f *Follower) keepFollowing(ctx context.Context) {
+func (f *Follower) run(ctx context.Context) {
 	for {
 		err := f.Connect(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		f.Mu.Lock()
-		if end := err.Error(); len(f.Ends) == 0 || f.Ends[len(f.Ends)-1] != end {
-			f.Ends = append(f.Ends, end)
+		if end := err.Error(); len(f.Errs) == 0 || f.Errs[len(f.Errs)-1] != end {
+			f.Errs = append(f.Errs, end)
 		}
 		if errors.Is(err, ErrGone) {
-			f.over = err
+			f.fatal = err
 		}
-		over := f.over
+		over := f.fatal
 		f.Mu.Unlock()
 		if over != nil {
 			return
@@ -142,38 +142,38 @@ func (f *Follower) Fault(format string, args ...any) {
 	}
 }
 
-// wrong notes that the hub said what it should not.
-func (f *Follower) wrong(format string, args ...any) error {
+// protocolError notes that the hub said what it should not.
+func (f *Follower) protocolError(format string, args ...any) error {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	f.Fault(format, args...)
 	return fmt.Errorf(format, args...)
 }
 
-// At is where the next connection begins.
-func (f *Follower) At() string {
+// CurrentCursor is where the next connection begins.
+func (f *Follower) CurrentCursor() string {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.Cursor
 }
 
-// starts takes the cursor that a connection begins with.
-func (f *Follower) starts(cursor string) {
+// setStart takes the cursor that a connection begins with.
+func (f *Follower) setStart(cursor string) {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
-	if f.Begun && cursor != f.Cursor {
+	if f.Started && cursor != f.Cursor {
 		f.Fault("a connection from %s begins at %s", f.Cursor, cursor)
 	}
-	if !f.Begun {
+	if !f.Started {
 		f.From = cursor
 	}
-	f.Cursor, f.Begun = cursor, true
+	f.Cursor, f.Started = cursor, true
 }
 
-// take takes a message. id is what the transport says is its cursor.
-func (f *Follower) take(m *Message, id string) {
-	if f.Pace != nil {
-		defer f.Pace()
+// handleMessage takes a message. id is what the transport says is its cursor.
+func (f *Follower) handleMessage(m *Message, id string) {
+	if f.OnMessage != nil {
+		defer f.OnMessage()
 	}
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -189,7 +189,7 @@ func (f *Follower) take(m *Message, id string) {
 			}
 		}
 	}
-	if f.Begun && m.After != f.Cursor {
+	if f.Started && m.After != f.Cursor {
 		f.Fault("a message after %s follows %s", m.After, f.Cursor)
 	}
 	position, _, err := SplitCursor(m.After)
@@ -221,10 +221,10 @@ func (f *Follower) take(m *Message, id string) {
 			f.Fault("from %s until %s, and the last datetime is %s", m.From, m.Until, last.Datetime)
 		}
 	}
-	if !f.Begun {
+	if !f.Started {
 		f.From = m.After
 	}
-	f.Cursor, f.Begun = m.Cursor, true
+	f.Cursor, f.Started = m.Cursor, true
 }
 
 // SplitCursor reads a cursor. Clients should not; a test may.
@@ -245,57 +245,57 @@ func (f *Follower) Count() int {
 	return len(f.Entries)
 }
 
-// Seen returns what it has so far.
-func (f *Follower) Seen() []trial.Entry {
+// Snapshot returns what it has so far.
+func (f *Follower) Snapshot() []trial.Entry {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.Entries[:len(f.Entries):len(f.Entries)]
 }
 
-// Has waits until it has n entries, or something is wrong.
-func (f *Follower) Has(t testing.TB, n int) []trial.Entry {
+// WaitEntries waits until it has n entries, or something is wrong.
+func (f *Follower) WaitEntries(t testing.TB, n int) []trial.Entry {
 	t.Helper()
-	Until(t, fmt.Sprintf("the %s of %s has %d entries", f.Way, f.Set, n), func() error {
+	Until(t, fmt.Sprintf("the %s of %s has %d entries", f.Transport, f.Set, n), func() error {
 		f.Mu.Lock()
 		defer f.Mu.Unlock()
 		switch {
 		case len(f.Faults) > 0:
-			t.Fatalf("the %s of %s: %q", f.Way, f.Set, f.Faults)
+			t.Fatalf("the %s of %s: %q", f.Transport, f.Set, f.Faults)
 		case len(f.Entries) < n:
-			return fmt.Errorf("it has %d; ends: %q", len(f.Entries), f.Ends)
+			return fmt.Errorf("it has %d; ends: %q", len(f.Entries), f.Errs)
 		}
 		return nil
 	})
-	return f.Seen()
+	return f.Snapshot()
 }
 
-// Begins waits until the hub has told it a cursor, and returns that.
-func (f *Follower) Begins(t testing.TB) string {
+// WaitStart waits until the hub has told it a cursor, and returns that.
+func (f *Follower) WaitStart(t testing.TB) string {
 	t.Helper()
-	Until(t, fmt.Sprintf("the %s of %s begins", f.Way, f.Set), func() error {
+	Until(t, fmt.Sprintf("the %s of %s begins", f.Transport, f.Set), func() error {
 		f.Mu.Lock()
 		defer f.Mu.Unlock()
-		if !f.Begun {
-			return fmt.Errorf("it does not; ends: %q", f.Ends)
+		if !f.Started {
+			return fmt.Errorf("it does not; ends: %q", f.Errs)
 		}
 		return nil
 	})
-	return f.At()
+	return f.CurrentCursor()
 }
 
-// Ended waits until a connection has ended, and returns how the last one did.
-func (f *Follower) Ended(t testing.TB, contains string) string {
+// WaitEnd waits until a connection has ended, and returns how the last one did.
+func (f *Follower) WaitEnd(t testing.TB, contains string) string {
 	t.Helper()
 	var how string
-	Until(t, fmt.Sprintf("a connection of the %s of %s ends with %q", f.Way, f.Set, contains), func() error {
+	Until(t, fmt.Sprintf("a connection of the %s of %s ends with %q", f.Transport, f.Set, contains), func() error {
 		f.Mu.Lock()
 		defer f.Mu.Unlock()
-		for _, how = range f.Ends {
+		for _, how = range f.Errs {
 			if strings.Contains(how, contains) {
 				return nil
 			}
 		}
-		return fmt.Errorf("they ended so: %q", f.Ends)
+		return fmt.Errorf("they ended so: %q", f.Errs)
 	})
 	return how
 }

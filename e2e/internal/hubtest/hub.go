@@ -45,11 +45,11 @@ func NewHub(t testing.TB, env ...string) *Hub {
 func (h *Hub) Start(t testing.TB, env ...string) {
 	t.Helper()
 	h.Process = Start(t, append(h.Env[:len(h.Env):len(h.Env)], env...), nil, Rshub)
-	h.Running()
+	h.WaitRunning()
 }
 
-// Running waits until the hub listens, and learns the address for operations.
-func (h *Hub) Running() {
+// WaitRunning waits until the hub listens, and learns the address for operations.
+func (h *Hub) WaitRunning() {
 	h.t.Helper()
 	Until(h.t, "rshub listens", func() error {
 		for line := range strings.Lines(h.Stderr.String()) {
@@ -62,7 +62,7 @@ func (h *Hub) Running() {
 				return nil
 			}
 		}
-		if h.Ended() {
+		if h.Exited() {
 			h.t.Fatalf("rshub ended: %s", h.Stderr.String())
 		}
 		return errors.New("it does not say so")

@@ -10,13 +10,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Memory reads all that a set's change memory has, page by page.
-func Memory(t testing.TB, h *Hub, set string, headers ...string) []trial.Entry {
+// ReadMemory reads all that a set's change memory has, page by page.
+func ReadMemory(t testing.TB, h *Hub, set string, headers ...string) []trial.Entry {
 	t.Helper()
-	f := &Follower{Way: "reading", Set: set, Hub: h, Cursor: "start"}
+	f := &Follower{Transport: "reading", Set: set, Hub: h, Cursor: "start"}
 	for next := h.Topic(set) + "?since=start&limit=10000"; ; {
 		m := Get[Message](t, next, headers...)
-		f.take(&m, m.Cursor)
+		f.handleMessage(&m, m.Cursor)
 		if len(f.Faults) > 0 {
 			t.Fatalf("the memory of %s: %q", set, f.Faults)
 		}
@@ -27,8 +27,8 @@ func Memory(t testing.TB, h *Hub, set string, headers ...string) []trial.Entry {
 	}
 }
 
-// Same checks that somebody has exactly what the memory has.
-func Same(t testing.TB, who string, got, want []trial.Entry) {
+// WantEntries checks that somebody has exactly what the memory has.
+func WantEntries(t testing.TB, who string, got, want []trial.Entry) {
 	t.Helper()
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
@@ -40,8 +40,8 @@ func Same(t testing.TB, who string, got, want []trial.Entry) {
 	}
 }
 
-// SameTexts checks that entries are these changes, in this order.
-func SameTexts(t testing.TB, who string, got []trial.Entry, want []string) {
+// WantTexts checks that entries are these changes, in this order.
+func WantTexts(t testing.TB, who string, got []trial.Entry, want []string) {
 	t.Helper()
 	for i := range min(len(got), len(want)) {
 		if got[i].Text != want[i] {
@@ -64,9 +64,9 @@ func Document(t testing.TB, u string) *trial.List {
 	return l
 }
 
-// Walk goes from the Source Description to every Change List, as a client does
+// WalkChangeLists goes from the Source Description to every Change List, as a client does
 // that knows nothing but the standard, and returns all changes.
-func Walk(t testing.TB, h *Hub, set string) []trial.Entry {
+func WalkChangeLists(t testing.TB, h *Hub, set string) []trial.Entry {
 	t.Helper()
 	var capabilities string
 	for _, it := range Document(t, h.URL+"/.well-known/resourcesync").Items {
@@ -107,9 +107,9 @@ func Walk(t testing.TB, h *Hub, set string) []trial.Entry {
 	return all
 }
 
-// Since reads all changes since a datetime from the rolling Change List, from
+// ReadSince reads all changes since a datetime from the rolling Change List, from
 // one document to the next. The next repeats the last change of the one before.
-func Since(t testing.TB, h *Hub, set, datetime string) (all []trial.Entry, documents int) {
+func ReadSince(t testing.TB, h *Hub, set, datetime string) (all []trial.Entry, documents int) {
 	t.Helper()
 	next := h.URL + "/sets/" + set + "/changelist.xml?from=" + url.QueryEscape(datetime)
 	for next != "" {

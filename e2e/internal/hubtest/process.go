@@ -26,8 +26,8 @@ func (o output) String() string {
 	return string(b)
 }
 
-// redirect makes the file of an output.
-func redirect(t testing.TB, o output) *os.File {
+// createOutput makes the file of an output.
+func createOutput(t testing.TB, o output) *os.File {
 	f, err := os.Create(string(o))
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	dir := t.TempDir()
 	said := filepath.Join(dir, filepath.Base(cmd.Path))
 	p.Stdout, p.Stderr = output(said+".out"), output(said+".err")
-	stdout, stderr := redirect(t, p.Stdout), redirect(t, p.Stderr)
+	stdout, stderr := createOutput(t, p.Stdout), createOutput(t, p.Stderr)
 	defer stdout.Close()
 	defer stderr.Close()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -137,7 +137,7 @@ func (p *Process) Kill() {
 func (p *Process) Wait() int {
 	p.t.Helper()
 	Until(p.t, p.name+" ends", func() error {
-		if !p.Ended() {
+		if !p.Exited() {
 			return errors.New("it still runs")
 		}
 		return nil
@@ -145,8 +145,8 @@ func (p *Process) Wait() int {
 	return p.Cmd.ProcessState.ExitCode()
 }
 
-// Ended says whether the process has ended.
-func (p *Process) Ended() bool {
+// Exited says whether the process has ended.
+func (p *Process) Exited() bool {
 	select {
 	case <-p.Done:
 		return true
@@ -155,8 +155,8 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Says waits until stderr has a text.
-func (p *Process) Says(text string) {
+// WaitLog waits until stderr has a text.
+func (p *Process) WaitLog(text string) {
 	p.t.Helper()
 	Until(p.t, fmt.Sprintf("%s says %q", p.name, text), func() error {
 		if !strings.Contains(p.Stderr.String(), text) {

@@ -18,9 +18,9 @@ import (
 // Rshub, Rspublish and Rsmirror are the built programs.
 var Rshub, Rspublish, Rsmirror string
 
-// Patience is how long a condition may take to come true. Only a failing test
+// Timeout is how long a condition may take to come true. Only a failing test
 // waits that long.
-var Patience = 30 * time.Second
+var Timeout = 30 * time.Second
 
 // Main is the TestMain of every package: it builds the programs and runs the tests.
 func Main(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -28,7 +28,7 @@ func Main(m *testing.M) { os.Exit(buildAndRun(m)) }
 func buildAndRun(m *testing.M) int {
 	race := os.Getenv("RSHUB_E2E_RACE") != ""
 	if race {
-		Patience *= 4
+		Timeout *= 4
 	}
 	dir, err := os.MkdirTemp("", "rshub-e2e-")
 	if err != nil {
@@ -57,7 +57,7 @@ func buildAndRun(m *testing.M) int {
 // when that takes too long.
 func Until(t testing.TB, what string, cond func() error) {
 	t.Helper()
-	if err := trial.Soon(Patience, cond); err != nil {
-		t.Fatalf("waited %v in vain until %s: %v", Patience, what, err)
+	if err := trial.Poll(Timeout, cond); err != nil {
+		t.Fatalf("waited %v in vain until %s: %v", Timeout, what, err)
 	}
 }

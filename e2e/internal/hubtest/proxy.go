@@ -14,9 +14,9 @@ type Proxy struct {
 
 	mu    sync.Mutex
 	to    string
-	goes  chan struct{} // closed while it forwards
-	left  int           // bytes until it holds by itself; 0: it does not
-	at    []byte        // it holds by itself when this comes; empty: it does not
+	running  chan struct{} // closed while it forwards
+	pauseAfter  int           // bytes until it holds by itself; 0: it does not
+	pauseAt    []byte        // it holds by itself when this comes; empty: it does not
 	conns map[net.Conn]bool
 	wg    sync.WaitGroup
 }
@@ -28,13 +28,13 @@ func StartProxy(t testing.TB, to string) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, to: to, goes: make(chan struct{}), conns: map[net.Conn]bool{}}
-	close(p.goes)
+	p := &Proxy{listener: l, to: to, running: make(chan struct{}), conns: map[net.Conn]bool{}}
+	close(p.running)
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
-		p.Point("")
-		p.Release()
+		p.SetTarget("")
+		p.Resume()
 		p.wg.Wait()
 	})
 	return p
@@ -43,53 +43,53 @@ func StartProxy(t testing.TB, to string) *Proxy {
 // Addr is where the proxy listens.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Hold keeps what comes from now on, in both directions, until release.
-func (p *Proxy) Hold() {
+// Pause keeps what comes from now on, in both directions, until release.
+func (p *Proxy) Pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.goes = make(chan struct{})
+	p.running = make(chan struct{})
 }
 
-// HoldAfter is hold, once so many bytes have passed.
-func (p *Proxy) HoldAfter(bytes int) {
+// PauseAfter is hold, once so many bytes have passed.
+func (p *Proxy) PauseAfter(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.left = bytes
+	p.pauseAfter = bytes
 }
 
-// HoldAt is hold, once a text comes; what comes together with the text is held too.
-func (p *Proxy) HoldAt(text string) {
+// PauseAt is hold, once a text comes; what comes together with the text is held too.
+func (p *Proxy) PauseAt(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at = []byte(text)
+	p.pauseAt = []byte(text)
 }
 
-// Holds reports whether it holds something by now.
-func (p *Proxy) Holds() bool {
+// Paused reports whether it holds something by now.
+func (p *Proxy) Paused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.goes:
+	case <-p.running:
 		return false
 	default:
 		return true
 	}
 }
 
-// Release forwards what was held, and goes on.
-func (p *Proxy) Release() {
+// Resume forwards what was held, and goes on.
+func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-p.goes:
+	case <-p.running:
 	default:
-		close(p.goes)
+		close(p.running)
 	}
 }
 
-// Point cuts all connections and connects to another server from now on; to
+// SetTarget cuts all connections and connects to another server from now on; to
 // none when that is empty.
-func (p *Proxy) Point(to string) {
+func (p *Proxy) SetTarget(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.to = to
@@ -136,15 +136,15 @@ func (p *Proxy) forward(to, from net.Conn) {
 	for {
 		n, err := from.Read(buf)
 		p.mu.Lock()
-		if p.left > 0 {
-			if p.left -= n; p.left <= 0 {
-				p.left, p.goes = 0, make(chan struct{})
+		if p.pauseAfter > 0 {
+			if p.pauseAfter -= n; p.pauseAfter <= 0 {
+				p.pauseAfter, p.running = 0, make(chan struct{})
 			}
 		}
-		if len(p.at) > 0 && bytes.Contains(buf[:n], p.at) {
-			p.at, p.goes = nil, make(chan struct{})
+		if len(p.pauseAt) > 0 && bytes.Contains(buf[:n], p.pauseAt) {
+			p.pauseAt, p.running = nil, make(chan struct{})
 		}
-		goes := p.goes
+		goes := p.running
 		p.mu.Unlock()
 		<-goes
 		if n > 0 {

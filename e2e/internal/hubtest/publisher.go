@@ -21,14 +21,14 @@ type Publisher struct {
 	Client *http.Client // nil: the one that keeps no connections
 
 	mu      sync.Mutex
-	Batches []*published
+	Batches []*batch
 	stop    context.CancelFunc
 	done    chan struct{}
 }
 
-// A published is one batch. Without a receipt it is unknown whether the memory
+// A batch is one batch. Without a receipt it is unknown whether the memory
 // has it.
-type published struct {
+type batch struct {
 	Texts   []string
 	receipt *Receipt
 	Tries   int
@@ -36,8 +36,8 @@ type published struct {
 	Errs    []string // what was said to tries that failed
 }
 
-// Publishing starts a publisher, which goes on until its finish.
-func Publishing(t testing.TB, h *Hub, set, name string, keyed bool) *Publisher {
+// StartPublisher starts a publisher, which goes on until its finish.
+func StartPublisher(t testing.TB, h *Hub, set, name string, keyed bool) *Publisher {
 	return (&Publisher{Name: name, Keyed: keyed}).Start(t, h, set)
 }
 
@@ -51,7 +51,7 @@ func (p *Publisher) Start(t testing.TB, h *Hub, set string) *Publisher {
 	go func() {
 		defer close(p.done)
 		for i := 1; ctx.Err() == nil; i++ {
-			p.batch(ctx, h.Topic(set), i)
+			p.publishBatch(ctx, h.Topic(set), i)
 		}
 	}()
 	t.Cleanup(p.Finish)
@@ -64,9 +64,9 @@ func (p *Publisher) Finish() {
 	<-p.done
 }
 
-func (p *Publisher) batch(ctx context.Context, topic string, i int) {
+func (p *Publisher) publishBatch(ctx context.Context, topic string, i int) {
 	var lines []string
-	b := &published{}
+	b := &batch{}
 	for j := range 1 + i%7 {
 		line := fmt.Sprintf(`{"loc":"https://direct.example.org/%s/%d/%d","change":"created"}`, p.Name, i, j)
 		e, err := trial.ParseEntry([]byte(line))
@@ -83,7 +83,7 @@ func (p *Publisher) batch(ctx context.Context, topic string, i int) {
 		headers = append(headers, fmt.Sprintf("Idempotency-Key: %s-%d", p.Name, i))
 	}
 	body := `{"changes":[` + strings.Join(lines, ",") + `]}`
-	deadline := time.Now().Add(Patience)
+	deadline := time.Now().Add(Timeout)
 	for time.Now().Before(deadline) {
 		a, err := trial.Exchange(p.Client, http.MethodPost, topic, strings.NewReader(body), headers...)
 		p.mu.Lock()

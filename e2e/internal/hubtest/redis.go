@@ -44,15 +44,15 @@ func StartRedis(t *testing.T) *RedisServer {
 	return r
 }
 
-// Tell runs a command in Redis and returns its answer; an error fails the test.
-func (r *RedisServer) Tell(t *testing.T, words ...string) string {
+// Command runs a command in Redis and returns its answer; an error fails the test.
+func (r *RedisServer) Command(t *testing.T, words ...string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(Patience))
+	_ = conn.SetDeadline(time.Now().Add(Timeout))
 	fmt.Fprintf(conn, "*%d\r\n", len(words))
 	for _, w := range words {
 		fmt.Fprintf(conn, "$%d\r\n%s\r\n", len(w), w)

@@ -33,14 +33,14 @@ func (f *Follower) header(accept string) http.Header {
 
 // URL is where the next connection begins, for every way of following.
 func (f *Follower) URL() string {
-	return f.Hub.Topic(f.Set) + "?since=" + url.QueryEscape(f.At()) + f.Query
+	return f.Hub.Topic(f.Set) + "?since=" + url.QueryEscape(f.CurrentCursor()) + f.Query
 }
 
 // webSocket follows until the connection ends, and returns how it did.
 func (f *Follower) webSocket(ctx context.Context) error {
 	u := "ws" + strings.TrimPrefix(f.URL(), "http")
 	dialer := websocket.Dialer{TLSClientConfig: f.TLS}
-	if f.Way == ByXML {
+	if f.Transport == ByXML {
 		dialer.Subprotocols = []string{"rs.xml"}
 	}
 	conn, resp, err := dialer.DialContext(ctx, u, f.header(""))
@@ -67,22 +67,22 @@ func (f *Follower) ReadMessages(conn *websocket.Conn) error {
 			return err
 		}
 		var m Message
-		if f.Way == ByXML {
+		if f.Transport == ByXML {
 			m, err = f.notification(b)
 		} else {
 			err = json.Unmarshal(b, &m)
 		}
 		if err != nil {
-			return f.wrong("%s: %v", b, err)
+			return f.protocolError("%s: %v", b, err)
 		}
 		if first && !m.Diverged {
 			if len(m.Changes) > 0 || m.After != m.Cursor {
-				return f.wrong("the first message is not only a cursor: %.200s", b)
+				return f.protocolError("the first message is not only a cursor: %.200s", b)
 			}
-			f.starts(m.Cursor)
+			f.setStart(m.Cursor)
 			continue
 		}
-		f.take(&m, m.Cursor)
+		f.handleMessage(&m, m.Cursor)
 	}
 }
 
@@ -107,9 +107,9 @@ func (f *Follower) eventStream(ctx context.Context) error {
 		return err
 	}
 	req.Header = f.header("text/event-stream")
-	if f.Begun { // as a browser does it: the URL stays, the header wins
+	if f.Started { // as a browser does it: the URL stays, the header wins
 		req.URL.RawQuery = "since=start" + f.Query
-		req.Header.Set("Last-Event-ID", f.At())
+		req.Header.Set("Last-Event-ID", f.CurrentCursor())
 	}
 	resp, err := f.client(0).Do(req)
 	if err != nil {
@@ -158,7 +158,7 @@ func (f *Follower) readEvents(r io.Reader) error {
 		}
 		switch {
 		case data == "":
-			return f.wrong("the event %q with the id %q has no data", event, id)
+			return f.protocolError("the event %q with the id %q has no data", event, id)
 		case event == "gone":
 			return fmt.Errorf("%w: event gone: %s", ErrGone, data)
 		case event != "":
@@ -166,15 +166,15 @@ func (f *Follower) readEvents(r io.Reader) error {
 		}
 		var m Message
 		if err := json.Unmarshal([]byte(data), &m); err != nil {
-			return f.wrong("%s: %v", data, err)
+			return f.protocolError("%s: %v", data, err)
 		}
 		switch {
 		case first && !m.Diverged && (len(m.Changes) > 0 || m.After != m.Cursor || m.Cursor != id):
-			return f.wrong("the first event is not only a cursor: %.200s", data)
+			return f.protocolError("the first event is not only a cursor: %.200s", data)
 		case first && !m.Diverged:
-			f.starts(id)
+			f.setStart(id)
 		default:
-			f.take(&m, id)
+			f.handleMessage(&m, id)
 		}
 		first, event, data = false, "", ""
 	}
@@ -205,12 +205,12 @@ func (f *Follower) poll(ctx context.Context) error {
 		}
 		var m Message
 		if err := json.Unmarshal(b, &m); err != nil {
-			return f.wrong("%s: %v", b, err)
+			return f.protocolError("%s: %v", b, err)
 		}
 		if links := resp.Header.Values("Link"); m.Next == "" || !slices.Contains(links, "<"+m.Next+`>; rel="next"`) {
-			return f.wrong("next is %q, and Link %q", m.Next, links)
+			return f.protocolError("next is %q, and Link %q", m.Next, links)
 		}
-		f.take(&m, m.Cursor)
+		f.handleMessage(&m, m.Cursor)
 		// The link names the URL of all hubs; here nothing balances between them.
 		if next = m.Next; strings.Contains(next, "/sets/") {
 			next = f.Hub.URL + next[strings.Index(next, "/sets/"):]

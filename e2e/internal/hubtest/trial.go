@@ -6,19 +6,19 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// Callable are variables with which a hub calls this machine, and grants short leases.
-var Callable = []string{"RSHUB_CALLBACK_ALLOW=127.0.0.0/8,::1/128", "RSHUB_LEASE_MIN=1s"}
+// CallbackEnv are variables with which a hub calls this machine, and grants short leases.
+var CallbackEnv = []string{"RSHUB_CALLBACK_ALLOW=127.0.0.0/8,::1/128", "RSHUB_LEASE_MIN=1s"}
 
 // StartWebSub starts a hub for callbacks.
 func StartWebSub(t testing.TB, env ...string) *Hub {
 	t.Helper()
-	return StartHub(t, append(Callable[:len(Callable):len(Callable)], env...)...)
+	return StartHub(t, append(CallbackEnv[:len(CallbackEnv):len(CallbackEnv)], env...)...)
 }
 
-// TrialOf is a trial of a hub, which lasts as long as the test.
-func TrialOf(t testing.TB, h *Hub) *trial.Trial {
+// NewTrial is a trial of a hub, which lasts as long as the test.
+func NewTrial(t testing.TB, h *Hub) *trial.Trial {
 	t.Helper()
-	tr := trial.New(t, &trial.Hub{URL: h.URL, Client: Client, Patience: Patience})
+	tr := trial.New(t, &trial.Hub{URL: h.URL, Client: Client, Timeout: Timeout})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(tr.Describe())

@@ -20,8 +20,8 @@ type Wiretap struct {
 	heard map[string][][]byte // by subject
 }
 
-// Tap connects to a NATS server, and hears all that is said from then on.
-func Tap(t testing.TB, n *NATSServer) *Wiretap {
+// StartWiretap connects to a NATS server, and hears all that is said from then on.
+func StartWiretap(t testing.TB, n *NATSServer) *Wiretap {
 	t.Helper()
 	conn, err := net.Dial("tcp", n.Addr)
 	if err != nil {
@@ -83,16 +83,16 @@ func (w *Wiretap) listen(lines *bufio.Reader) {
 	}
 }
 
-// Heard returns what was said about a subject so far.
-func (w *Wiretap) Heard(subject string) [][]byte {
+// Messages returns what was said about a subject so far.
+func (w *Wiretap) Messages(subject string) [][]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.heard[subject]
 	return all[:len(all):len(all)]
 }
 
-// Say sends a message.
-func (w *Wiretap) Say(t testing.TB, subject string, message []byte) {
+// Publish sends a message.
+func (w *Wiretap) Publish(t testing.TB, subject string, message []byte) {
 	t.Helper()
 	w.send(t, fmt.Sprintf("PUB %s %d\r\n%s\r\n", subject, len(message), message))
 }

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// An Answer is a whole response.
-type Answer struct {
+// An Response is a whole response.
+type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
 // Exchange makes a request with headers "Name: value", and reads the whole answer.
-func Exchange(client *http.Client, method, url string, body io.Reader, headers ...string) (*Answer, error) {
+func Exchange(client *http.Client, method, url string, body io.Reader, headers ...string) (*Response, error) {
 	req, err := http.NewRequest(method, url, body)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func Exchange(client *http.Client, method, url string, body io.Reader, headers .
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
-	return &Answer{resp.StatusCode, resp.Header, b}, err
+	return &Response{resp.StatusCode, resp.Header, b}, err
 }
 
 // Tail is the end of a long text.

@@ -23,8 +23,8 @@ const (
 	Delivery     = "delivery"
 )
 
-// An Arrival is one request of the hub.
-type Arrival struct {
+// An CallbackRequest is one request of the hub.
+type CallbackRequest struct {
 	kind   string
 	At     time.Time
 	Target string // path and query as they were sent
@@ -34,11 +34,11 @@ type Arrival struct {
 	Status int // that was answered; 0: none, or not yet
 }
 
-// Has says whether a delivery has a mark.
-func (a Arrival) Has(mark string) bool { return strings.Contains(string(a.Body), mark) }
+// Contains says whether a delivery has a mark.
+func (a CallbackRequest) Contains(mark string) bool { return strings.Contains(string(a.Body), mark) }
 
 // Param is a parameter that the hub has appended.
-func (a Arrival) Param(name string) string {
+func (a CallbackRequest) Param(name string) string {
 	if all := a.Query[name]; len(all) > 0 {
 		return all[len(all)-1]
 	}
@@ -47,10 +47,10 @@ func (a Arrival) Param(name string) string {
 
 // Challenge is what the subscriber has to send back. A callback may have a
 // parameter of that name itself: the hub's is the last.
-func (a Arrival) Challenge() string { return a.Param("hub.challenge") }
+func (a CallbackRequest) Challenge() string { return a.Param("hub.challenge") }
 
-// SignedBy checks a delivery's signature.
-func SignedBy(d *Arrival, secret string) error {
+// CheckSignature checks a delivery's signature.
+func CheckSignature(d *CallbackRequest, secret string) error {
 	all := d.Header.Values("X-Hub-Signature")
 	if len(all) != 1 {
 		return fmt.Errorf("there are %d signatures", len(all))
@@ -87,7 +87,7 @@ func Links(h http.Header, rel string) (targets []string) {
 }
 
 // SelfOf is the topic that a delivery says it is of.
-func SelfOf(d *Arrival) string { return strings.Join(Links(d.Header, "self"), " ") }
+func SelfOf(d *CallbackRequest) string { return strings.Join(Links(d.Header, "self"), " ") }
 
 // PathOf is a URL's path with its query, as they are written.
 func PathOf(u string) string {
@@ -96,7 +96,7 @@ func PathOf(u string) string {
 }
 
 // LeaseOf is the lease that a verification grants, 0 when it says none.
-func LeaseOf(v *Arrival) int64 {
+func LeaseOf(v *CallbackRequest) int64 {
 	n, err := strconv.ParseInt(v.Param("hub.lease_seconds"), 10, 64)
 	if err != nil || n < 1 {
 		return 0

@@ -28,11 +28,11 @@ func newName() string { return strconv.FormatUint(rand.Uint64(), 36) }
 // A Callback is one callback URL: what it answers, and what arrived.
 type Callback struct {
 	URL  string
-	over chan struct{} // closed when nobody waits for it any more
+	done chan struct{} // closed when nobody waits for it any more
 
 	mu      sync.Mutex
-	answers map[string][]Reply // by kind; the last one stays
-	arrived []*Arrival
+	replies map[string][]Reply // by kind; the last one stays
+	requests []*CallbackRequest
 }
 
 // Serve starts a server on an address, such as 127.0.0.1:0, until the end of the
@@ -57,7 +57,7 @@ func Serve(t testing.TB, addr string, before func(http.Handler) http.Handler) *S
 	t.Cleanup(func() {
 		s.mu.Lock()
 		for _, c := range s.callbacks {
-			close(c.over) // lets go what is kept waiting
+			close(c.done) // lets go what is kept waiting
 		}
 		s.mu.Unlock()
 		_ = server.Close()
@@ -72,7 +72,7 @@ func (s *Server) Add(rest string) *Callback {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := "/callback/" + newName()
-	c := &Callback{URL: s.URL + path + rest, over: make(chan struct{}), answers: map[string][]Reply{
+	c := &Callback{URL: s.URL + path + rest, done: make(chan struct{}), replies: map[string][]Reply{
 		Verification: {Confirm}, Denial: {Status(http.StatusOK)}, Delivery: {Status(http.StatusOK)},
 	}}
 	s.callbacks[path] = c
@@ -96,7 +96,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the hub went away in the middle: it is no delivery
 	}
-	a := &Arrival{At: time.Now(), Target: r.RequestURI, Query: r.URL.Query(), Header: r.Header.Clone(), Body: body}
+	a := &CallbackRequest{At: time.Now(), Target: r.RequestURI, Query: r.URL.Query(), Header: r.Header.Clone(), Body: body}
 	switch {
 	case r.Method == http.MethodPost:
 		a.kind = Delivery
@@ -109,47 +109,47 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := Status(http.StatusMethodNotAllowed)
 	c.mu.Lock()
-	c.arrived = append(c.arrived, a)
-	if rest := c.answers[a.kind]; len(rest) > 0 {
+	c.requests = append(c.requests, a)
+	if rest := c.replies[a.kind]; len(rest) > 0 {
 		answer = rest[0]
 		if len(rest) > 1 {
-			c.answers[a.kind] = rest[1:]
+			c.replies[a.kind] = rest[1:]
 		}
 	}
 	c.mu.Unlock()
-	noted := &statusNote{ResponseWriter: w}
-	answer(noted, a, c.over)
+	noted := &statusRecorder{ResponseWriter: w}
+	answer(noted, a, c.done)
 	c.mu.Lock()
 	a.Status = noted.status
 	c.mu.Unlock()
 }
 
-// A statusNote remembers the status that is answered.
-type statusNote struct {
+// A statusRecorder remembers the status that is answered.
+type statusRecorder struct {
 	http.ResponseWriter
 	status int
 }
 
-func (n *statusNote) WriteHeader(status int) {
+func (n *statusRecorder) WriteHeader(status int) {
 	n.status = status
 	n.ResponseWriter.WriteHeader(status)
 }
 
-func (n *statusNote) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+func (n *statusRecorder) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
-// On says how arrivals of a kind are answered, one after the other; the last
+// Respond says how arrivals of a kind are answered, one after the other; the last
 // answer stays.
-func (c *Callback) On(kind string, answers ...Reply) {
+func (c *Callback) Respond(kind string, answers ...Reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers[kind] = answers
+	c.replies[kind] = answers
 }
 
-// Got returns what arrived of a kind so far, or of all kinds, as copies.
-func (c *Callback) Got(kinds ...string) (all []Arrival) {
+// Requests returns what arrived of a kind so far, or of all kinds, as copies.
+func (c *Callback) Requests(kinds ...string) (all []CallbackRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, a := range c.arrived {
+	for _, a := range c.requests {
 		if len(kinds) == 0 || slices.Contains(kinds, a.kind) {
 			all = append(all, *a)
 		}
@@ -160,7 +160,7 @@ func (c *Callback) Got(kinds ...string) (all []Arrival) {
 // describe shows what arrived, for the log.
 func (c *Callback) describe() string {
 	var b strings.Builder
-	for i, a := range c.Got() {
+	for i, a := range c.Requests() {
 		if i == 20 {
 			b.WriteString("and more\n")
 			break

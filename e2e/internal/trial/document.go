@@ -27,11 +27,11 @@ func ReadList(b []byte) (*List, error) {
 		return nil, err
 	}
 	l := &List{Document: doc}
-	return l, l.readPlaces(b)
+	return l, l.readHubAttributes(b)
 }
 
-// A place is what the hub's attributes say of a rs:md.
-type place struct {
+// A hubAttributes is what the hub's attributes say of a rs:md.
+type hubAttributes struct {
 	After          string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
 	Cursor         string `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
 	Diverged       bool   `xml:"https://github.com/rshub/rshub/terms/ diverged,attr"`
@@ -39,13 +39,13 @@ type place struct {
 	SourceDatetime string `xml:"https://github.com/rshub/rshub/terms/ sourceDatetime,attr"`
 }
 
-// readPlaces reads the hub's own attributes, which rshub's reader leaves out as
+// readHubAttributes reads the hub's own attributes, which rshub's reader leaves out as
 // it leaves out those of anybody who sends them.
-func (l *List) readPlaces(b []byte) error {
+func (l *List) readHubAttributes(b []byte) error {
 	var doc struct {
-		MD  place `xml:"http://www.openarchives.org/rs/terms/ md"`
+		MD  hubAttributes `xml:"http://www.openarchives.org/rs/terms/ md"`
 		URL []struct {
-			MD place `xml:"http://www.openarchives.org/rs/terms/ md"`
+			MD hubAttributes `xml:"http://www.openarchives.org/rs/terms/ md"`
 		} `xml:"url"`
 	}
 	if err := xml.Unmarshal(b, &doc); err != nil {

@@ -7,24 +7,24 @@ import (
 )
 
 // A Reply answers an arrival.
-type Reply func(w http.ResponseWriter, a *Arrival, over <-chan struct{})
+type Reply func(w http.ResponseWriter, a *CallbackRequest, over <-chan struct{})
 
 // Confirm is how a subscriber confirms its intent.
-func Confirm(w http.ResponseWriter, a *Arrival, _ <-chan struct{}) {
+func Confirm(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 	ConfirmWith(http.StatusOK)(w, a, nil)
 }
 
 // ConfirmWith confirms with another status.
 func ConfirmWith(code int) Reply {
-	return func(w http.ResponseWriter, a *Arrival, _ <-chan struct{}) {
+	return func(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, a.Challenge()) // the hub may be gone
 	}
 }
 
-// Say answers a verification with a body made of the challenge.
-func Say(code int, body func(challenge string) string) Reply {
-	return func(w http.ResponseWriter, a *Arrival, _ <-chan struct{}) {
+// ReplyBody answers a verification with a body made of the challenge.
+func ReplyBody(code int, body func(challenge string) string) Reply {
+	return func(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 		w.WriteHeader(code)
 		_, _ = io.WriteString(w, body(a.Challenge()))
 	}
@@ -32,7 +32,7 @@ func Say(code int, body func(challenge string) string) Reply {
 
 // Status answers with a status, headers "Name: value", and no body.
 func Status(code int, headers ...string) Reply {
-	return func(w http.ResponseWriter, _ *Arrival, _ <-chan struct{}) {
+	return func(w http.ResponseWriter, _ *CallbackRequest, _ <-chan struct{}) {
 		for _, h := range headers {
 			name, value, _ := strings.Cut(h, ": ")
 			w.Header().Set(name, value)
@@ -42,11 +42,11 @@ func Status(code int, headers ...string) Reply {
 }
 
 // Hang gives no answer until the callback's end.
-func Hang(_ http.ResponseWriter, _ *Arrival, over <-chan struct{}) { <-over }
+func Hang(_ http.ResponseWriter, _ *CallbackRequest, over <-chan struct{}) { <-over }
 
 // HangUntil answers only when it may.
 func HangUntil(may <-chan struct{}, then Reply) Reply {
-	return func(w http.ResponseWriter, a *Arrival, over <-chan struct{}) {
+	return func(w http.ResponseWriter, a *CallbackRequest, over <-chan struct{}) {
 		select {
 		case <-may:
 			then(w, a, over)
@@ -55,16 +55,16 @@ func HangUntil(may <-chan struct{}, then Reply) Reply {
 	}
 }
 
-// First does something and then answers.
-func First(do func(), then Reply) Reply {
-	return func(w http.ResponseWriter, a *Arrival, over <-chan struct{}) {
+// Before does something and then answers.
+func Before(do func(), then Reply) Reply {
+	return func(w http.ResponseWriter, a *CallbackRequest, over <-chan struct{}) {
 		do()
 		then(w, a, over)
 	}
 }
 
 // HangUp closes the connection without an answer.
-func HangUp(w http.ResponseWriter, _ *Arrival, _ <-chan struct{}) {
+func HangUp(w http.ResponseWriter, _ *CallbackRequest, _ <-chan struct{}) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()
 	}

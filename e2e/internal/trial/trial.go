@@ -21,7 +21,7 @@ const AsForm = "Content-Type: application/x-www-form-urlencoded"
 type Hub struct {
 	URL      string       // without a slash at the end
 	Client   *http.Client // for all requests to it
-	Patience time.Duration
+	Timeout time.Duration
 	Before   func(http.Handler) http.Handler // sees what the hub sends before the callbacks do, if it is not nil
 }
 
@@ -37,7 +37,7 @@ type Trial struct {
 // New starts a trial. Everything that it starts ends with the test.
 func New(t testing.TB, h *Hub) *Trial {
 	tr := &Trial{TB: t, Hub: h}
-	tr.Server = tr.Elsewhere()
+	tr.Server = tr.NewServer()
 	return tr
 }
 
@@ -56,13 +56,13 @@ var ErrNotYet = errors.New("not yet")
 // Wait waits until cond returns nil, and gives up with its last error.
 func (t *Trial) Wait(what string, cond func() error) {
 	t.Helper()
-	if err := Soon(t.Hub.Patience, cond); err != nil {
-		t.Fatalf("waited %v in vain until %s: %v", t.Hub.Patience, what, err)
+	if err := Poll(t.Hub.Timeout, cond); err != nil {
+		t.Fatalf("waited %v in vain until %s: %v", t.Hub.Timeout, what, err)
 	}
 }
 
-// Soon waits until cond returns nil, at most so long, and returns its last error.
-func Soon(patience time.Duration, cond func() error) error {
+// Poll waits until cond returns nil, at most so long, and returns its last error.
+func Poll(patience time.Duration, cond func() error) error {
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -80,8 +80,8 @@ func Soon(patience time.Duration, cond func() error) error {
 	}
 }
 
-// Elsewhere starts another server for callbacks.
-func (t *Trial) Elsewhere() *Server {
+// NewServer starts another server for callbacks.
+func (t *Trial) NewServer() *Server {
 	t.Helper()
 	return Serve(t, "127.0.0.1:0", t.Hub.Before)
 }
@@ -97,7 +97,7 @@ func (t *Trial) CallbackAt(s *Server, rest string) *Callback {
 }
 
 // Send makes a request with headers "Name: value".
-func (t *Trial) Send(method, u string, body []byte, headers ...string) *Answer {
+func (t *Trial) Send(method, u string, body []byte, headers ...string) *Response {
 	t.Helper()
 	a, err := Exchange(t.Hub.Client, method, u, bytes.NewReader(body), headers...)
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *Trial) Send(method, u string, body []byte, headers ...string) *Answer {
 }
 
 // Fetch makes a request that is answered with a status.
-func (t *Trial) Fetch(status int, method, u string, body []byte, headers ...string) *Answer {
+func (t *Trial) Fetch(status int, method, u string, body []byte, headers ...string) *Response {
 	t.Helper()
 	a := t.Send(method, u, body, headers...)
 	if a.Status != status {
@@ -117,7 +117,7 @@ func (t *Trial) Fetch(status int, method, u string, body []byte, headers ...stri
 }
 
 // Post sends a form to the hub.
-func (t *Trial) Post(form string) *Answer {
+func (t *Trial) Post(form string) *Response {
 	t.Helper()
 	return t.Send(http.MethodPost, t.Hub.URL+"/hub", []byte(form), AsForm)
 }
@@ -135,39 +135,39 @@ func Form(mode, callback, topic string, params ...string) url.Values {
 }
 
 // Request asks for a subscription, or for its end.
-func (t *Trial) Request(mode string, c *Callback, tp *Topic, params ...string) *Answer {
+func (t *Trial) Request(mode string, c *Callback, tp *Topic, params ...string) *Response {
 	t.Helper()
 	return t.Post(Form(mode, c.URL, tp.URL, params...).Encode())
 }
 
-// Accepted makes a request that has to be accepted.
-func (t *Trial) Accepted(mode string, c *Callback, tp *Topic, params ...string) {
+// MustAccept makes a request that has to be accepted.
+func (t *Trial) MustAccept(mode string, c *Callback, tp *Topic, params ...string) {
 	t.Helper()
 	if a := t.Request(mode, c, tp, params...); a.Status != http.StatusAccepted {
 		t.Fatalf("%s %q is answered %d, not 202: %s", mode, params, a.Status, Tail(string(a.Body)))
 	}
 }
 
-// Verified makes a request that has to be accepted and verified, and returns the
+// MustVerify makes a request that has to be accepted and verified, and returns the
 // verification.
-func (t *Trial) Verified(mode string, c *Callback, tp *Topic, params ...string) Arrival {
+func (t *Trial) MustVerify(mode string, c *Callback, tp *Topic, params ...string) CallbackRequest {
 	t.Helper()
-	n := len(c.Got(Verification))
-	t.Accepted(mode, c, tp, params...)
-	return t.Arrives(c, Verification, n+1)[n]
+	n := len(c.Requests(Verification))
+	t.MustAccept(mode, c, tp, params...)
+	return t.WaitRequests(c, Verification, n+1)[n]
 }
 
-// Subscribed makes a subscription, which gets all that is published from now on.
-func (t *Trial) Subscribed(c *Callback, tp *Topic, params ...string) Arrival {
+// Subscribe makes a subscription, which gets all that is published from now on.
+func (t *Trial) Subscribe(c *Callback, tp *Topic, params ...string) CallbackRequest {
 	t.Helper()
-	return t.Verified("subscribe", c, tp, params...)
+	return t.MustVerify("subscribe", c, tp, params...)
 }
 
-// Arrives waits until so many requests of a kind have arrived.
-func (t *Trial) Arrives(c *Callback, kind string, n int) (all []Arrival) {
+// WaitRequests waits until so many requests of a kind have arrived.
+func (t *Trial) WaitRequests(c *Callback, kind string, n int) (all []CallbackRequest) {
 	t.Helper()
 	t.Wait(fmt.Sprintf("%d of kind %s arrive", n, kind), func() error {
-		if all = c.Got(kind); len(all) < n {
+		if all = c.Requests(kind); len(all) < n {
 			return fmt.Errorf("there are %d", len(all))
 		}
 		return nil
@@ -175,9 +175,9 @@ func (t *Trial) Arrives(c *Callback, kind string, n int) (all []Arrival) {
 	return all
 }
 
-// Answered says whether so many arrivals of a kind were answered.
-func Answered(c *Callback, kind string, n int) error {
-	for _, a := range c.Got(kind) {
+// CheckAnswered says whether so many arrivals of a kind were answered.
+func CheckAnswered(c *Callback, kind string, n int) error {
+	for _, a := range c.Requests(kind) {
 		if a.Status != 0 {
 			n--
 		}
@@ -188,45 +188,45 @@ func Answered(c *Callback, kind string, n int) error {
 	return nil
 }
 
-// Delivered waits until a change was delivered, and returns the delivery that
+// WaitDelivery waits until a change was delivered, and returns the delivery that
 // was answered with 2xx.
-func (t *Trial) Delivered(c *Callback, mark string) (d Arrival) {
+func (t *Trial) WaitDelivery(c *Callback, mark string) (d CallbackRequest) {
 	t.Helper()
 	t.Wait("the change is delivered", func() error {
-		for _, d = range c.Got(Delivery) {
-			if d.Has(mark) && d.Status/100 == 2 {
+		for _, d = range c.Requests(Delivery) {
+			if d.Contains(mark) && d.Status/100 == 2 {
 				return nil
 			}
 		}
-		return fmt.Errorf("%d deliveries do not have %s, or failed", len(c.Got(Delivery)), mark)
+		return fmt.Errorf("%d deliveries do not have %s, or failed", len(c.Requests(Delivery)), mark)
 	})
 	return d
 }
 
-// Times counts the deliveries that have a mark.
-func (c *Callback) Times(mark string) (n int) {
-	for _, d := range c.Got(Delivery) {
-		if d.Has(mark) {
+// CountDeliveries counts the deliveries that have a mark.
+func (c *Callback) CountDeliveries(mark string) (n int) {
+	for _, d := range c.Requests(Delivery) {
+		if d.Contains(mark) {
 			n++
 		}
 	}
 	return n
 }
 
-// Rounds publishes changes, and waits until another subscriber has each. A
+// PublishRounds publishes changes, and waits until another subscriber has each. A
 // subscriber of the same topic had time to get them too.
-func (t *Trial) Rounds(tp *Topic, witness *Callback, n int) (marks []string) {
+func (t *Trial) PublishRounds(tp *Topic, witness *Callback, n int) (marks []string) {
 	t.Helper()
 	for range n {
 		mark := t.Publish(tp)
-		t.Delivered(witness, mark)
+		t.WaitDelivery(witness, mark)
 		marks = append(marks, mark)
 	}
 	return marks
 }
 
 // Notification reads a delivery.
-func (t *Trial) Notification(d Arrival) *List {
+func (t *Trial) Notification(d CallbackRequest) *List {
 	t.Helper()
 	l, err := ReadList(d.Body)
 	if err != nil {
