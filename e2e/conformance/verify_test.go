@@ -76,7 +76,9 @@ var verifications = []rule{
 			trial.ReplyBody(200, func(ch string) string { return ch + "x" }),
 			trial.ReplyBody(200, func(ch string) string { return "<html>" + ch + "</html>" }),
 			trial.ReplyBody(200, strings.ToLower),
-			func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) { _, _ = w.Write([]byte(a.Target)) })...)
+			func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) {
+				_, _ = w.Write([]byte(a.Target))
+			})...)
 	}},
 	{"5.3.1 a redirect refuses and is not followed", func(t *trial.Trial) {
 		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")

@@ -13,12 +13,12 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// checkpoint has nobody publish until everybody has caught up, and compares what was
-// acknowledged with what each reader got and what each hub lists.
+// checkpoint stops publishing, waits until all readers have caught up, and compares the
+// acknowledged changes with what each reader received and each hub lists.
 func (s *soak) checkpoint() {
-	s.until("what is being published is acknowledged", func() error {
+	s.until("all publishes are acknowledged", func() error {
 		if !s.gate.TryLock() {
-			return errors.New("it is not")
+			return errors.New("a publish is in progress")
 		}
 		return nil
 	})
@@ -28,13 +28,13 @@ func (s *soak) checkpoint() {
 		if l.last.Load() == 0 {
 			continue
 		}
-		all, err := l.since(s.listed(set))
+		all, err := l.since(s.compareDocuments(set))
 		if err != nil {
 			s.Fatalf("%s: %v", set, err)
 		}
 		for _, r := range s.readers {
-			if r.Set == set && r.manner != "sleeping" {
-				s.same(r, all)
+			if r.Set == set && r.behavior != "sleeping" {
+				s.checkReader(r, all)
 			}
 		}
 		l.settle(l.last.Load())
@@ -42,13 +42,13 @@ func (s *soak) checkpoint() {
 	if s.r.IntN(2) == 0 || s.Get("sets deleted") == nil {
 		s.delete("reborn")
 	}
-	s.grows()
+	s.checkGrowth()
 }
 
-// grows compares what the third hub uses, which is never ended, with what it used at the most
-// in the first third of the soak. Any number of the clients may be at this hub, and what sets
-// keep in memory grows for a while.
-func (s *soak) grows() {
+// checkGrowth compares the resources used by the third hub, which is never stopped, with the maximum
+// in the first third of the soak. Any number of the clients may be at this hub, and the memory
+// used per set grows for a while.
+func (s *soak) checkGrowth() {
 	third := s.Hubs[2]
 	hubtest.Must(s, http.StatusOK, http.MethodGet, third.Ops+"/debug/pprof/heap?gc=1", nil)
 	for metric, more := range map[string]struct{ times, besides float64 }{
@@ -56,7 +56,7 @@ func (s *soak) grows() {
 	} {
 		used, most := hubtest.Metric(s, third, metric), s.used[metric]
 		if used == 0 || time.Now().After(s.grown) && used > more.times*most+more.besides {
-			s.Errorf("%s of hub 2 is %.0f, and was %.0f at most", metric, used, most)
+			s.Errorf("%s of hub 2 = %.0f, earlier maximum %.0f", metric, used, most)
 		}
 		if time.Now().Before(s.grown) {
 			s.used[metric] = max(most, used)
@@ -64,9 +64,9 @@ func (s *soak) grows() {
 	}
 }
 
-// same waits until a reader has what it should, and compares. What no list has any more gets
-// its datetime from the first reader that has it.
-func (s *soak) same(r *reader, all []trial.Entry) {
+// checkReader waits until a reader has received the expected entries, and compares them. Entries that
+// are no longer listed get their datetime from the first reader that has them.
+func (s *soak) checkReader(r *reader, all []trial.Entry) {
 	var want []*trial.Entry
 	s.until(r.name()+" has caught up", func() error {
 		r.Mu.Lock()
@@ -74,9 +74,9 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 		skips := slices.Clone(r.skips)
 		if n := len(skips); n > 0 {
 			if !r.Started {
-				return errors.New("it begins anew")
+				return errors.New("restarting")
 			}
-			skips[n-1][1], _, _ = hubtest.SplitCursor(r.From) // retention may have gone on meanwhile
+			skips[n-1][1], _, _ = hubtest.SplitCursor(r.From) // retention may have advanced in the meantime
 		}
 		want = want[:0]
 		for i, e := range all {
@@ -86,7 +86,7 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 			}
 		}
 		if len(r.Entries) < len(want) {
-			return fmt.Errorf("it has %d entries of %d, and is at %s; ends %q", len(r.Entries), len(want), r.Cursor, r.Errs)
+			return fmt.Errorf("got %d of %d entries up to %s; errors %q", len(r.Entries), len(want), r.Cursor, r.Errs)
 		}
 		return nil
 	})
@@ -98,21 +98,21 @@ func (s *soak) same(r *reader, all []trial.Entry) {
 			due.Datetime = got.Datetime
 		}
 		if got != *due {
-			s.Fatalf("%s: got %+v, and %+v is due", r.name(), got, *due)
+			s.Fatalf("%s: got %+v, want %+v", r.name(), got, *due)
 		}
 	}
 	if len(r.Entries) > len(want) {
-		s.Fatalf("%s has %d entries, not %d: %+v", r.name(), len(r.Entries), len(want), r.Entries[len(want)])
+		s.Fatalf("%s: got %d entries, want %d; the next is %+v", r.name(), len(r.Entries), len(want), r.Entries[len(want)])
 	}
 	s.Add("changes delivered by "+r.Transport, int64(len(want)))
 	r.Entries, r.skips = nil, nil
 }
 
-// listed compares the documents of a set at all hubs, byte for byte, and returns what the
-// Change Lists list. It tries again when retention came between.
-func (s *soak) listed(set string) map[uint64]trial.Entry {
+// compareDocuments compares the documents of a set at all hubs byte by byte, and returns the entries of
+// the Change Lists. It retries if retention has interfered.
+func (s *soak) compareDocuments(set string) map[uint64]trial.Entry {
 	var all map[uint64]trial.Entry
-	s.until("the hubs list the same of "+set, func() error {
+	s.until("the hubs list the same entries of "+set, func() error {
 		before, err := state(s.Hubs[0], set)
 		if err != nil {
 			return err
@@ -123,7 +123,7 @@ func (s *soak) listed(set string) map[uint64]trial.Entry {
 		floor, _, _ := hubtest.SplitCursor(before.Floor)
 		head, _, _ := hubtest.SplitCursor(before.Head)
 		if last := s.ledgers[set].last.Load(); head != last || uint64(len(all)) != head-floor {
-			return fmt.Errorf("%d entries are listed, the floor is %s and the head %s, and %d was acknowledged last", len(all), before.Floor, before.Head, last)
+			return fmt.Errorf("got %d listed entries, floor %s, head %s, last acknowledged position %d", len(all), before.Floor, before.Head, last)
 		}
 		return nil
 	})
@@ -154,7 +154,7 @@ func (s *soak) documents(dir string) (map[uint64]trial.Entry, error) {
 	return all, nil
 }
 
-// list reads a list. A closed one has to be as it was.
+// list reads a list. A closed list must not have changed.
 func (s *soak) list(path string) (*trial.List, error) {
 	b, err := s.fetch(path)
 	if err != nil {
@@ -163,14 +163,14 @@ func (s *soak) list(path string) (*trial.List, error) {
 	list, err := trial.ReadList(b)
 	if err == nil && !list.Until.IsZero() {
 		if old, ok := s.closed[path]; ok && old != sum(b) {
-			s.Fatalf("the closed list %s has changed", path)
+			s.Fatalf("closed list %s has changed", path)
 		}
 		s.closed[path] = sum(b)
 	}
 	return list, err
 }
 
-// fetch gets a document of every hub, which has to be the same.
+// fetch fetches a document from every hub, and returns an error if they differ.
 func (s *soak) fetch(path string) (first []byte, err error) {
 	for i, h := range s.Hubs {
 		b, err := get(h.URL + path)
@@ -186,7 +186,7 @@ func (s *soak) fetch(path string) (first []byte, err error) {
 	return first, nil
 }
 
-// delete deletes a set, at a random hub, and waits until all who follow it know.
+// delete deletes a set at a random hub, and waits until all its followers have been notified.
 func (s *soak) delete(set string) {
 	l := s.ledgers[set]
 	if l.last.Load() == 0 {
@@ -195,15 +195,15 @@ func (s *soak) delete(set string) {
 	told := map[*reader]int64{}
 	for _, r := range s.readers {
 		if r.Set == set && r.position() > 0 {
-			told[r] = r.gones.Load()
+			told[r] = r.goneCount.Load()
 		}
 	}
 	l.deleted.Store(true)
 	hubtest.Must(s, http.StatusNoContent, http.MethodDelete, s.hub(s.r).URL+"/sets/"+set, nil)
-	s.until("all know that "+set+" is gone", func() error {
+	s.until("all followers know that "+set+" was deleted", func() error {
 		for r, n := range told {
-			if r.gones.Load() == n {
-				return fmt.Errorf("%s does not, and is at %s", r.name(), r.CurrentCursor())
+			if r.goneCount.Load() == n {
+				return fmt.Errorf("%s at %s does not", r.name(), r.CurrentCursor())
 			}
 		}
 		return nil

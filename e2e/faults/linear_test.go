@@ -17,36 +17,36 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// The histories are short: to check one takes time that grows exponentially with what
-// is under way at the same time.
+// The histories are short, because the time to check one grows exponentially with the number of
+// concurrent operations.
 const (
-	callers = 3
-	things  = 7 // that each caller does
-	lanes   = 6 // histories at the same time, each of a set of its own
+	callers    = 3
+	operations = 7 // operations per caller
+	parallel   = 6 // concurrent histories, each of its own set
 )
 
-// TestLinearizable records histories on two hubs, between which and Redis the connections
-// are cut, and requests and answers are held until nobody waits for them any more. Each
-// history must be one that a single memory could have given, which does one thing after the
-// other. No history in which a page of it is corrupted may be one. RSHUB_E2E_FULL makes it 1,000 histories with a seed of their own; RSHUB_E2E_SEED
-// repeats the choices of a run.
+// TestLinearizable records histories of two hubs whose connections to Redis are cut, and whose
+// requests and responses are delayed past their timeouts. Each history must be linearizable: a
+// single memory that executes one operation at a time could have produced it. No history with a
+// corrupted page may be. RSHUB_E2E_FULL records 1,000 histories with a random seed;
+// RSHUB_E2E_SEED repeats a run.
 func TestLinearizable(t *testing.T) {
 	histories := size(100, 1000)
-	s := newStage(t, hubtest.Seed(t, size(1, rand.Uint64())), 2, 500*time.Millisecond, linkFaults, "RSHUB_REDIS_TIMEOUT=100ms")
+	s := newHarness(t, hubtest.Seed(t, size(1, rand.Uint64())), 2, 500*time.Millisecond, linkFaults, "RSHUB_REDIS_TIMEOUT=100ms")
 	s.pause = 100 * time.Millisecond
-	s.during(func() {
+	s.injectDuring(func() {
 		var work sync.WaitGroup
-		for lane := range lanes {
+		for lane := range parallel {
 			work.Go(func() {
-				for n := lane; n < histories && !s.Failed(); n += lanes {
+				for n := lane; n < histories && !s.Failed(); n += parallel {
 					h := s.record(n)
 					if result := h.check(); result != porcupine.Ok || s.Failed() {
-						t.Errorf("history %d: %s\n%s", n, result, h)
+						t.Errorf("check of history %d = %s, want Ok\n%s", n, result, h)
 					}
 					for _, wrong := range h.corrupted() {
 						s.Add("corrupted", 1)
 						if result := wrong.check(); result != porcupine.Illegal {
-							t.Errorf("history %d, corrupted: %s\n%s", n, result, wrong)
+							t.Errorf("check of corrupted history %d = %s, want Illegal\n%s", n, result, wrong)
 						}
 					}
 				}
@@ -56,40 +56,40 @@ func TestLinearizable(t *testing.T) {
 	})
 	for _, what := range []string{"corrupted", "publish 503 unknown", "delete 503 unknown", "describe 503 unknown", "read 410 gone"} {
 		if (histories >= 1000 || what == "corrupted") && s.Get(what) == nil {
-			t.Errorf("%d histories, and not once %s: they say nothing of it", histories, what)
+			t.Errorf("%d histories without %q: they do not cover it", histories, what)
 		}
 	}
 }
 
-// A recorder keeps the history of one set.
+// A recorder records the history of one set.
 type recorder struct {
-	*stage
+	*harness
 	set string
 
 	mu      sync.Mutex
 	history history
-	sure    []string          // entries that came with a publish that was answered at once, so each is in one log only
-	cursors map[string]string // of these entries
+	known   []string          // entries whose publish was acknowledged immediately, so each is in one log only
+	cursors map[string]string // cursors of these entries
 }
 
-// A caller does one thing after the other.
+// A caller executes one operation at a time.
 type caller struct {
 	*recorder
 	*rand.Rand
-	number int
-	unsure [][]string // batches of which it does not know whether the memory has them
-	made   int        // batches
+	number  int
+	unknown [][]string // batches that the memory may have or not
+	made    int        // number of batches
 }
 
-// record lets some callers of a set do some things each, at the same time.
-func (s *stage) record(number int) history {
-	r := &recorder{stage: s, set: fmt.Sprint("set-", number), cursors: map[string]string{}}
+// record runs the callers of a set concurrently, and returns their history.
+func (s *harness) record(number int) history {
+	r := &recorder{harness: s, set: fmt.Sprint("set-", number), cursors: map[string]string{}}
 	var wg sync.WaitGroup
 	for i := range callers {
-		c := &caller{recorder: r, Rand: s.of(callers*number + i + 1), number: i}
+		c := &caller{recorder: r, Rand: s.rng(callers*number + i + 1), number: i}
 		wg.Go(func() {
-			for range things {
-				c.act()
+			for range operations {
+				c.doOperation()
 			}
 		})
 	}
@@ -97,10 +97,10 @@ func (s *stage) record(number int) history {
 	return r.history
 }
 
-func (c *caller) act() {
+func (c *caller) doOperation() {
 	switch n := c.IntN(100); {
-	case n < 15 && len(c.unsure) > 0:
-		c.publish(c.unsure[c.IntN(len(c.unsure))], false)
+	case n < 15 && len(c.unknown) > 0:
+		c.publish(c.unknown[c.IntN(len(c.unknown))], false)
 	case n < 45:
 		c.made++
 		var batch []string
@@ -111,7 +111,7 @@ func (c *caller) act() {
 	case n < 70:
 		c.read()
 	case n < 80:
-		c.look()
+		c.get()
 	case n < 90:
 		c.describe()
 	default:
@@ -119,20 +119,20 @@ func (c *caller) act() {
 	}
 }
 
-// An answer is a response of a hub, and when it came. Without an answer the status is 0.
-type answer struct {
-	what             string // was asked
+// A response is the response to an operation, with its times. Without a response the status is 0.
+type response struct {
+	what             string // operation
 	status           int
 	body             []byte
-	problem          string // the end of the type of a problem document
+	problem          string // last segment of the type of a problem document
 	called, returned int64
 }
 
-// ask sends a request to one of the hubs, and counts the answer.
-func (c *caller) ask(what, method, path string, body string, headers ...string) *answer {
-	a := &answer{what: what, called: int64(time.Since(c.begun))}
+// request sends a request to a random hub, and counts the response.
+func (c *caller) request(what, method, path string, body string, headers ...string) *response {
+	a := &response{what: what, called: int64(time.Since(c.start))}
 	got, err := hubtest.Request(method, c.Hubs[c.IntN(len(c.Hubs))].URL+"/sets/"+c.set+path, strings.NewReader(body), headers...)
-	a.returned = int64(time.Since(c.begun))
+	a.returned = int64(time.Since(c.start))
 	if err == nil {
 		var p hubtest.Problem
 		if a.status, a.body = got.Status, got.Body; a.status >= 300 {
@@ -144,34 +144,36 @@ func (c *caller) ask(what, method, path string, body string, headers ...string) 
 	return a
 }
 
-// keep adds what a step showed.
-func (c *caller) keep(a *answer, in step, out sight) {
+// addStep adds a step to the history.
+func (c *caller) addStep(a *response, in step, out result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history.add(c.number, a.called, a.returned, in, out)
 }
 
-// never fails the test for an answer that no history may have.
-func (c *caller) never(a *answer) { c.Errorf("%s of %s: %d %s", a.what, c.set, a.status, a.body) }
+// reportInvalid fails the test for a response that no history may have.
+func (c *caller) reportInvalid(a *response) {
+	c.Errorf("%s of %s: unexpected status %d: %s", a.what, c.set, a.status, a.body)
+}
 
-// nothing reports whether the hub says that nothing was written.
-func (a *answer) nothing() bool {
+// nothingWritten reports whether the response guarantees that nothing was written.
+func (a *response) nothingWritten() bool {
 	return a.status == http.StatusNotFound || a.status == http.StatusServiceUnavailable && a.problem == "unavailable"
 }
 
-// failed adds the steps of a request that the hub may not have carried out: the memory may
-// have done them, or may do them yet.
-func (c *caller) failed(a *answer, steps ...step) {
+// addUnknown adds the steps of a request whose execution is unknown: the memory may have executed
+// them, or may do so later.
+func (c *caller) addUnknown(a *response, steps ...step) {
 	answered := a.returned
 	switch {
 	case a.status == 0:
-		answered = math.MaxInt64 - 1 // the hub may still be at it
-	case !a.nothing() && (a.status != http.StatusServiceUnavailable || a.problem != "unknown"):
-		c.never(a)
+		answered = math.MaxInt64 - 1 // the hub may still execute it
+	case !a.nothingWritten() && (a.status != http.StatusServiceUnavailable || a.problem != "unknown"):
+		c.reportInvalid(a)
 	}
 	for _, in := range steps {
 		in.answered = answered
-		c.keep(a, in, sight{})
+		c.addStep(a, in, result{})
 	}
 }
 
@@ -181,29 +183,29 @@ func (c *caller) publish(batch []string, first bool) {
 	for _, loc := range batch {
 		fmt.Fprintf(&lines, `{"loc":%q,"change":"updated"}`+"\n", loc)
 	}
-	a := c.ask("publish", "POST", "/changes", lines.String(), hubtest.AsNDJSON, "Idempotency-Key: "+batch[0])
-	steps := []step{{what: makes}, {what: appends, batch: batch}}
+	a := c.request("publish", "POST", "/changes", lines.String(), hubtest.AsNDJSON, "Idempotency-Key: "+batch[0])
+	steps := []step{{what: stepCreate}, {what: stepAppend, batch: batch}}
 	if a.status != http.StatusOK {
 		if a.status != http.StatusNotFound {
-			c.unsure = append(c.unsure, batch)
+			c.unknown = append(c.unknown, batch)
 		}
-		if a.nothing() {
+		if a.nothingWritten() {
 			steps = steps[:1]
 		}
-		c.failed(a, steps...)
+		c.addUnknown(a, steps...)
 		return
 	}
 	var r hubtest.Receipt
 	if err := json.Unmarshal(a.body, &r); err != nil || r.Count != len(batch) {
-		c.never(a)
+		c.reportInvalid(a)
 	}
-	c.keep(a, steps[0], sight{})
-	c.keep(a, steps[1], sight{first: position(r.First), replayed: r.Replayed})
+	c.addStep(a, steps[0], result{})
+	c.addStep(a, steps[1], result{first: position(r.First), replayed: r.Replayed})
 	if first {
 		last := batch[len(batch)-1]
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.sure, c.cursors[last] = append(c.sure, last), r.Cursor
+		c.known, c.cursors[last] = append(c.known, last), r.Cursor
 	}
 }
 
@@ -212,20 +214,20 @@ func position(cursor string) (n int) {
 	return n
 }
 
-// read asks for a page: of everything, or after an entry that some caller has seen.
+// read requests a page, from the start or after an entry that some caller has received.
 func (c *caller) read() {
 	since, after := "start", ""
 	c.mu.Lock()
-	if n := c.IntN(len(c.sure) + 1); n > 0 {
-		after = c.sure[n-1]
+	if n := c.IntN(len(c.known) + 1); n > 0 {
+		after = c.known[n-1]
 		since = c.cursors[after]
 	}
 	c.mu.Unlock()
-	a := c.ask("read", "GET", "/changes?since="+url.QueryEscape(since), "", "Accept: application/json")
+	a := c.request("read", "GET", "/changes?since="+url.QueryEscape(since), "", "Accept: application/json")
 	switch a.status {
 	case http.StatusGone:
-		if after != "" { // else it is the start of a set that was deleted meanwhile
-			c.keep(a, step{what: gone, after: after}, sight{})
+		if after != "" { // else the set was deleted in the meantime
+			c.addStep(a, step{what: stepGone, after: after}, result{})
 		}
 		return
 	case 0, http.StatusServiceUnavailable:
@@ -241,9 +243,9 @@ func (c *caller) read() {
 		}
 	}
 	if err := json.Unmarshal(a.body, &page); a.status != http.StatusOK || err != nil || page.Diverged {
-		c.never(a)
+		c.reportInvalid(a)
 	}
-	var out sight
+	var out result
 	for i, change := range page.Changes {
 		out.entries = append(out.entries, change.Loc)
 		c.mu.Lock()
@@ -251,56 +253,56 @@ func (c *caller) read() {
 		c.mu.Unlock()
 		at := fmt.Sprintf("%d-%d", change.Position, change.Datetime.UnixMicro())
 		if change.Position != position(page.After)+1+i || known != "" && known != at {
-			c.never(a)
+			c.reportInvalid(a)
 		}
 	}
-	c.keep(a, step{what: reads, after: after}, out)
+	c.addStep(a, step{what: stepRead, after: after}, out)
 }
 
-// view adds what a set showed of itself.
-func (c *caller) view(a *answer) {
+// addView adds the description of the set in a response.
+func (c *caller) addView(a *response) {
 	var v struct{ Title, Head string }
 	if err := json.Unmarshal(a.body, &v); err != nil {
-		c.never(a)
+		c.reportInvalid(a)
 	}
-	c.keep(a, step{what: looks}, sight{title: v.Title, head: position(v.Head)})
+	c.addStep(a, step{what: stepView}, result{title: v.Title, head: position(v.Head)})
 }
 
-func (c *caller) look() {
-	switch a := c.ask("look", "GET", "", ""); a.status {
+func (c *caller) get() {
+	switch a := c.request("view", "GET", "", ""); a.status {
 	case http.StatusOK:
-		c.view(a)
+		c.addView(a)
 	case http.StatusNotFound:
-		c.keep(a, step{what: misses}, sight{})
+		c.addStep(a, step{what: stepMiss}, result{})
 	case 0, http.StatusServiceUnavailable:
 	default:
-		c.never(a)
+		c.reportInvalid(a)
 	}
 }
 
 func (c *caller) describe() {
 	title := fmt.Sprint("title ", c.Uint32())
-	a := c.ask("describe", "PUT", "", fmt.Sprintf(`{"title":%q}`, title), hubtest.AsJSON)
-	steps := []step{{what: makes, title: title}, {what: describes, title: title}}
+	a := c.request("describe", "PUT", "", fmt.Sprintf(`{"title":%q}`, title), hubtest.AsJSON)
+	steps := []step{{what: stepCreate, title: title}, {what: stepDescribe, title: title}}
 	switch {
 	case a.status == http.StatusOK:
-		c.keep(a, steps[0], sight{})
-		c.keep(a, steps[1], sight{})
-		c.view(a)
-	case a.problem == "unavailable": // nothing was written
-	default: // or not found: somebody else deleted the set meanwhile
-		c.failed(a, steps...)
+		c.addStep(a, steps[0], result{})
+		c.addStep(a, steps[1], result{})
+		c.addView(a)
+	case a.problem == "unavailable": // not executed
+	default: // unknown, or another caller deleted the set in the meantime
+		c.addUnknown(a, steps...)
 	}
 }
 
 func (c *caller) delete() {
-	switch a := c.ask("delete", "DELETE", "", ""); {
-	case a.status == http.StatusNoContent: // also if the set was not there any more when a lost request was sent again
-		c.keep(a, step{what: deletes}, sight{})
+	switch a := c.request("delete", "DELETE", "", ""); {
+	case a.status == http.StatusNoContent: // also if a retry of a lost request found the set deleted
+		c.addStep(a, step{what: stepDelete}, result{})
 	case a.status == http.StatusNotFound:
-		c.keep(a, step{what: misses}, sight{})
-	case a.nothing():
+		c.addStep(a, step{what: stepMiss}, result{})
+	case a.nothingWritten():
 	default:
-		c.failed(a, step{what: deletes})
+		c.addUnknown(a, step{what: stepDelete})
 	}
 }

@@ -17,27 +17,27 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// A reader is a follower that goes to a random hub with its cursor each time, and begins
-// anew when it is told that its cursor is gone.
+// A reader is a follower that connects to a random hub with its cursor each time, and restarts
+// when its cursor is gone.
 type reader struct {
 	*hubtest.Follower
-	soak   *soak
-	change string // the only kind of change that it follows; empty: all
-	manner string // "", slow, restless, sleeping, or called
-	r      *rand.Rand
+	soak     *soak
+	change   string // type of the followed changes; empty means all
+	behavior string // "", slow, reconnecting, sleeping, or callback
+	r        *rand.Rand
 
-	skips   [][2]uint64  // what it was told is gone: behind the first, up to the second; guarded by Mu
-	gones   atomic.Int64 // times that it was told so
-	overran atomic.Int64 // how many of them because retention had passed its cursor
+	skips        [][2]uint64  // lost entries: after the first position, up to the second; guarded by Mu
+	goneCount    atomic.Int64 // number of gone cursors
+	overrunCount atomic.Int64 // number of them after retention had passed the cursor
 }
 
 func (r *reader) name() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s of %s %s", r.manner, r.Transport, r.Set, r.change))
+	return strings.TrimSpace(fmt.Sprintf("%s %s of %s %s", r.behavior, r.Transport, r.Set, r.change))
 }
 
-// newReader returns a reader that does nothing yet.
-func (s *soak) newReader(way, set, change, manner string) *reader {
-	r := &reader{Follower: &hubtest.Follower{Transport: way, Set: set, Cursor: "start"}, soak: s, change: change, manner: manner, r: s.of(2000 + len(s.readers))}
+// newReader adds a reader that is not started.
+func (s *soak) newReader(way, set, change, behavior string) *reader {
+	r := &reader{Follower: &hubtest.Follower{Transport: way, Set: set, Cursor: "start"}, soak: s, change: change, behavior: behavior, r: s.rng(2000 + len(s.readers))}
 	if change != "" {
 		r.Query = "&change=" + change
 	}
@@ -45,9 +45,9 @@ func (s *soak) newReader(way, set, change, manner string) *reader {
 	return r
 }
 
-// read starts a reader that connects.
-func (s *soak) read(way, set, change, manner string) {
-	r := s.newReader(way, set, change, manner)
+// read starts a reader that connects to a hub.
+func (s *soak) read(way, set, change, behavior string) {
+	r := s.newReader(way, set, change, behavior)
 	s.work.Go(func() {
 		for s.ctx.Err() == nil {
 			r.Hub = s.hub(r.r)
@@ -55,42 +55,42 @@ func (s *soak) read(way, set, change, manner string) {
 			r.OnMessage = func() {
 				r.report()
 				switch {
-				case manner == "sleeping":
+				case behavior == "sleeping":
 					stop()
-				case manner == "slow" && r.r.IntN(100) == 0:
-					rest(ctx, min(s.most, upTo(r.r, 8*time.Second)))
-				case manner == "slow":
-					rest(ctx, 5*time.Millisecond)
+				case behavior == "slow" && r.r.IntN(100) == 0:
+					sleepCtx(ctx, min(s.maxDuration, upTo(r.r, 8*time.Second)))
+				case behavior == "slow":
+					sleepCtx(ctx, 5*time.Millisecond)
 				}
 			}
-			switch manner {
-			case "restless":
+			switch behavior {
+			case "reconnecting":
 				time.AfterFunc(100*time.Millisecond+upTo(r.r, 3*time.Second), stop)
 			case "sleeping":
-				r.sleep()
+				r.waitForRetention()
 			}
 			err := r.Connect(ctx)
 			stop()
-			r.over(err)
-			rest(s.ctx, 20*time.Millisecond)
+			r.handleEnd(err)
+			sleepCtx(s.ctx, 20*time.Millisecond)
 		}
 	})
 }
 
-func rest(ctx context.Context, d time.Duration) {
+func sleepCtx(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
 
-// position is that of its cursor.
+// position returns the position of the cursor.
 func (r *reader) position() uint64 {
 	p, _, _ := hubtest.SplitCursor(r.CurrentCursor()) // 0 at the start
 	return p
 }
 
-// report fails the test for what it has found wrong.
+// report fails the test for the faults that the reader has found.
 func (r *reader) report() {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
@@ -100,19 +100,19 @@ func (r *reader) report() {
 	r.Faults = nil
 }
 
-// sleep returns when retention has passed its cursor, so that the hub has to tell it so.
-func (r *reader) sleep() {
+// waitForRetention returns when retention has passed the cursor, so that the hub must report it as gone.
+func (r *reader) waitForRetention() {
 	for at := r.position(); at > 0 && r.soak.ctx.Err() == nil && r.soak.floor(r.Set) <= at; {
-		rest(r.soak.ctx, 300*time.Millisecond)
+		sleepCtx(r.soak.ctx, 300*time.Millisecond)
 	}
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	r.Entries = nil // nobody compares them: it sleeps through checkpoints
+	r.Entries = nil // not compared, because it sleeps during checkpoints
 }
 
-// over notes how a connection ended. Gone is right where retention has passed the cursor,
-// or where the set is being deleted.
-func (r *reader) over(err error) {
+// handleEnd handles the end of a connection. Gone is correct if retention has passed the cursor, or
+// if the set is being deleted.
+func (r *reader) handleEnd(err error) {
 	defer r.report()
 	gone, deleted := errors.Is(err, hubtest.ErrGone), r.soak.ledgers[r.Set].deleted.Load()
 	at, floor := r.position(), uint64(0)
@@ -126,35 +126,35 @@ func (r *reader) over(err error) {
 	switch {
 	case r.soak.ctx.Err() != nil:
 	case r.Diverged > 0:
-		r.Fault("it was told that the memory diverged")
+		r.Fault("got a message that the memory diverged")
 	case !gone:
 	case !deleted && floor <= at:
-		r.Fault("its cursor %s is gone, and the floor is %d: %v", r.Cursor, floor, err)
+		r.Fault("cursor %s is gone, floor %d: %v", r.Cursor, floor, err)
 	default:
 		if r.skips = append(r.skips, [2]uint64{at, floor}); deleted {
 			r.skips = nil
 		} else {
-			r.overran.Add(1)
+			r.overrunCount.Add(1)
 		}
-		r.gones.Add(1)
+		r.goneCount.Add(1)
 		r.soak.Add("readers told gone", 1)
 		r.Cursor, r.Started = "start", false
 	}
 }
 
-// floor is the position of a set's floor, as the first hub says it that can.
+// floor returns the position of the floor of a set, from the first hub that responds.
 func (s *soak) floor(set string) (floor uint64) {
 	for i := 0; s.ctx.Err() == nil; i++ {
 		if v, err := state(s.Hubs[i%len(s.Hubs)], set); err == nil {
 			floor, _, _ = hubtest.SplitCursor(v.Floor)
 			break
 		}
-		rest(s.ctx, 100*time.Millisecond)
+		sleepCtx(s.ctx, 100*time.Millisecond)
 	}
 	return floor
 }
 
-// state is what a hub says of a set.
+// state returns the state of a set at a hub.
 func state(h *hubtest.Hub, set string) (v struct{ Floor, Head string }, err error) {
 	b, err := get(h.URL + "/sets/" + set)
 	if err == nil {
@@ -163,21 +163,21 @@ func state(h *hubtest.Hub, set string) (v struct{ Floor, Head string }, err erro
 	return v, err
 }
 
-// A called is a reader that the hubs call, by WebSub. It fails, stalls, refuses what is
-// large, and ends its subscription at random, and then subscribes again. Its deliveries
-// have to be signed, and each has to begin where the one before ended, or to say what
-// is lost. So it has the same entries as all other readers at a checkpoint.
-type called struct {
+// A callbackReader is a reader with a WebSub callback. At random it fails, stalls, rejects large
+// deliveries, and ends its subscription and then subscribes again. Its deliveries must be
+// signed, and each must start where the previous one ended, or name the gap. So at a checkpoint
+// it has the same entries as all other readers.
+type callbackReader struct {
 	*reader
 	url, secret string
-	row         int // how often in a row it has not taken what came; guarded by Mu
+	rejected    int // consecutive rejected deliveries; guarded by Mu
 }
 
-// call adds callbacks of sets to a server.
-func (s *soak) call(server string, mux *http.ServeMux) {
+// addCallbacks adds callbacks of sets to a server.
+func (s *soak) addCallbacks(server string, mux *http.ServeMux) {
 	for _, set := range []string{"steady", "trimmed"} {
 		for _, change := range []string{"", "", "updated"} {
-			c := &called{reader: s.newReader("callback", set, change, "called")}
+			c := &callbackReader{reader: s.newReader("websub", set, change, "callback")}
 			number := len(s.readers)
 			path := fmt.Sprint("/", number)
 			c.url, c.secret = server+path, "secret of "+path
@@ -187,8 +187,8 @@ func (s *soak) call(server string, mux *http.ServeMux) {
 	}
 }
 
-// subscribe asks one hub after another for the subscription, until one accepts the request.
-func (c *called) subscribe(since string, hub int) {
+// subscribe requests the subscription at one hub after another, until one accepts.
+func (c *callbackReader) subscribe(since string, hub int) {
 	for ; c.soak.ctx.Err() == nil; hub++ {
 		form := trial.Form("subscribe", c.url, c.soak.topic(c.Set), "hub.secret", c.secret, "rs.since", since)
 		if c.change != "" {
@@ -201,26 +201,26 @@ func (c *called) subscribe(since string, hub int) {
 			return
 		case a.Status == http.StatusGone:
 			since = "start"
-			c.over(hubtest.ErrGone)
+			c.handleEnd(hubtest.ErrGone)
 		case a.Status < 500 && a.Status != http.StatusNotFound && a.Status != http.StatusTooManyRequests:
-			c.soak.Errorf("%s: a subscription from %s is answered %d: %s", c.name(), since, a.Status, a.Body)
+			c.soak.Errorf("%s: subscription from %s = %d: %s", c.name(), since, a.Status, a.Body)
 			return
 		}
-		rest(c.soak.ctx, 100*time.Millisecond)
+		sleepCtx(c.soak.ctx, 100*time.Millisecond)
 	}
 }
 
-func (c *called) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (c *callbackReader) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	body, err := io.ReadAll(r.Body)
 	switch {
-	case err != nil: // the hub went away
+	case err != nil: // the hub closed the connection
 		return
 	case q.Get("hub.mode") == "denied":
-		c.soak.Errorf("%s is denied: %s", c.name(), r.URL.RawQuery)
+		c.soak.Errorf("%s was denied: %s", c.name(), r.URL.RawQuery)
 		return
 	case r.Method != http.MethodPost:
-		_, _ = io.WriteString(w, q.Get("hub.challenge")) // the hub may be gone
+		_, _ = io.WriteString(w, q.Get("hub.challenge")) // the hub may have been killed
 		return
 	}
 	list, err := trial.ReadList(body)
@@ -230,20 +230,20 @@ func (c *called) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	if err == nil {
-		if c.row < 2 && c.fails(w, len(list.Entries)) {
-			c.row++
+		if c.rejected < 2 && c.rejectRandomly(w, len(list.Entries)) {
+			c.rejected++
 			return
 		}
-		c.row = 0
-		err = c.take(r.Header, list)
+		c.rejected = 0
+		err = c.handleDelivery(r.Header, list)
 	}
 	if err != nil && c.soak.ctx.Err() == nil {
-		c.soak.Errorf("%s, which is at %s: %v, in a delivery with %v: %.300q", c.name(), c.Cursor, err, r.Header, body)
+		c.soak.Errorf("%s at %s: %v, delivery with %v: %.300q", c.name(), c.Cursor, err, r.Header, body)
 	}
 }
 
-// fails does not take a delivery, at random. Mu is held.
-func (c *called) fails(w http.ResponseWriter, changes int) bool {
+// rejectRandomly rejects a delivery at random. The caller must hold Mu.
+func (c *callbackReader) rejectRandomly(w http.ResponseWriter, changes int) bool {
 	status := 0
 	switch n := c.r.IntN(100); {
 	case n < 8:
@@ -251,7 +251,7 @@ func (c *called) fails(w http.ResponseWriter, changes int) bool {
 	case n < 12:
 		d := upTo(c.r, 4*time.Second)
 		c.Mu.Unlock()
-		rest(c.soak.ctx, d)
+		sleepCtx(c.soak.ctx, d)
 		c.Mu.Lock()
 		panic(http.ErrAbortHandler)
 	case n < 18 && changes > 1:
@@ -268,8 +268,8 @@ func (c *called) fails(w http.ResponseWriter, changes int) bool {
 	return true
 }
 
-// take takes a delivery, which the hub is told with 200. Mu is held.
-func (c *called) take(h http.Header, list *trial.List) error {
+// handleDelivery handles a delivery, to which the server responds with 200. The caller must hold Mu.
+func (c *callbackReader) handleDelivery(h http.Header, list *trial.List) error {
 	previous, err1 := strconv.ParseUint(h.Get("RS-Previous"), 10, 64)
 	position, err2 := strconv.ParseUint(h.Get("RS-Position"), 10, 64)
 	after, _, err3 := hubtest.SplitCursor(list.After)
@@ -277,17 +277,17 @@ func (c *called) take(h http.Header, list *trial.List) error {
 	at, _, _ := hubtest.SplitCursor(c.Cursor) // 0 at the start
 	err := errors.Join(err1, err2, err3, err4)
 	if err != nil || previous != after || position != cursor || previous > position || list.Diverged || h.Get("RS-Diverged") != "" {
-		return fmt.Errorf("header and body say different things (%v)", err)
+		return fmt.Errorf("header and body do not match (%v)", err)
 	}
 	if previous > at {
 		var first, last uint64
 		n, _ := fmt.Sscanf(h.Get("RS-Gap"), "%d-%d", &first, &last)
 		told := n == 2 && first <= at+1 && last == previous
 		if floor := c.soak.floor(c.Set); !told && c.Started || previous > floor {
-			return fmt.Errorf("something is left out, and the floor is %d", floor)
+			return fmt.Errorf("entries are missing without a gap, floor %d", floor)
 		}
 		if c.Started {
-			c.soak.Add("deliveries with a gap that is said", 1)
+			c.soak.Add("deliveries with a gap", 1)
 			c.skips = append(c.skips, [2]uint64{at, previous})
 		}
 		c.From, at = list.After, previous
@@ -296,14 +296,14 @@ func (c *called) take(h http.Header, list *trial.List) error {
 	next := previous
 	for _, e := range list.Entries {
 		if e.Position <= next || e.Position > position || c.change == "" && e.Position != next+1 {
-			return fmt.Errorf("it has entry %d after %d", e.Position, next)
+			return fmt.Errorf("got entry %d after %d", e.Position, next)
 		}
 		if next = e.Position; e.Position > at {
 			c.Entries = append(c.Entries, e)
 		}
 	}
 	if c.change == "" && next != position {
-		return fmt.Errorf("it ends with entry %d", next)
+		return fmt.Errorf("got last entry %d, want the position of the delivery", next)
 	}
 	if position >= at {
 		c.Cursor = list.Cursor

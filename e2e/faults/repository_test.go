@@ -14,14 +14,14 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A repository is what the records of somebody else's server are: a file, which is replaced
-// whenever they change. Whoever changes it fails the test with t.Error.
+// A repository is a third-party OAI-PMH server with its records in a file, which is replaced
+// whenever they change. Goroutines that change it fail the test with t.Error.
 type repository struct {
 	testing.TB
 	r       *rand.Rand
 	file    string
 	addr    string
-	dir     string // has the contents of the resources, by the records' names
+	dir     string // directory of the contents, named after the records
 	records []*record
 }
 
@@ -43,12 +43,12 @@ func newRepository(t testing.TB, r *rand.Rand, n int) *repository {
 	return p
 }
 
-// start starts the server, which speaks OAI-PMH.
+// start starts the server.
 func (p *repository) start() *hubtest.Process {
 	app, err := filepath.Abs("testdata/repository")
 	p.must(err)
 	running := hubtest.Start(p, nil, nil, "perl", "-I", app, filepath.Join(app, "app.pl"), p.addr[strings.IndexByte(p.addr, ':')+1:], p.file)
-	hubtest.Until(p, "the repository answers", func() error {
+	hubtest.Until(p, "the repository responds", func() error {
 		if running.Exited() {
 			p.Fatalf("this test needs a repository: apt-get install libdancer-plugin-catmandu-oai-perl\n%s", running.Stderr)
 		}
@@ -58,7 +58,7 @@ func (p *repository) start() *hubtest.Process {
 	return running
 }
 
-// put gives a record, and the content of its resource, a new version.
+// put gives a record and its resource a new version.
 func (p *repository) put(r *record, at time.Time) {
 	r.Datestamp, r.Deleted = at.Format(granularity), false
 	r.Title = fmt.Sprintf("Über & under <%d>", p.r.Uint64())
@@ -71,8 +71,8 @@ func (p *repository) create(at time.Time) {
 	p.put(p.records[len(p.records)-1], at)
 }
 
-// change changes some record, unless that had changed in the same second: the protocol
-// could not tell.
+// change changes a random record, unless it has changed in the same second: the protocol could
+// not show that.
 func (p *repository) change() {
 	now := time.Now().UTC()
 	r := p.records[p.r.IntN(len(p.records))]
@@ -88,7 +88,7 @@ func (p *repository) change() {
 	}
 }
 
-// write makes the records those that the server has.
+// write replaces the records of the server.
 func (p *repository) write() {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
@@ -105,13 +105,13 @@ func (p *repository) must(err error) {
 	}
 }
 
-// keep changes records for some steps.
-func (p *repository) keep(steps int, pause time.Duration) {
+// changeRandomly changes records for a number of steps.
+func (p *repository) changeRandomly(steps int, pause time.Duration) {
 	for range steps {
 		for range 1 + p.r.IntN(10) {
 			p.change()
 		}
 		p.write()
-		time.Sleep(upTo(p.r, 2*pause)) // the pace of changes, not a wait for anything
+		time.Sleep(upTo(p.r, 2*pause)) // pace of the changes, not a wait for a condition
 	}
 }

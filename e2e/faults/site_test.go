@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// An origin serves the files of a directory, and documents. While it is faulty, it breaks at
+// An origin serves the files of a directory, and documents. While it is faulty, it fails at
 // random.
 type origin struct {
 	*httptest.Server
 	root   *os.Root
-	hashed bool // somebody says the hashes of the files
+	hashed bool // whether the source states hashes
 	faulty atomic.Bool
 
 	mu        sync.Mutex
@@ -28,14 +28,14 @@ type origin struct {
 	documents map[string]string // by path
 }
 
-// newOrigin starts an origin. Only if hashed is true, it serves a wrong content as if it were
-// the right one: without a hash no mirror can notice that.
-func newOrigin(s *stage, dir string, hashed bool) *origin {
+// newOrigin starts an origin. Only if hashed is true does it serve wrong contents: without a
+// hash, no mirror can detect them.
+func newOrigin(s *harness, dir string, hashed bool) *origin {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		s.Fatal(err)
 	}
-	o := &origin{root: root, hashed: hashed, r: s.of(2), documents: map[string]string{}}
+	o := &origin{root: root, hashed: hashed, r: s.rng(2), documents: map[string]string{}}
 	o.faulty.Store(true)
 	o.Server = httptest.NewServer(o)
 	s.Cleanup(func() {
@@ -46,13 +46,13 @@ func newOrigin(s *stage, dir string, hashed bool) *origin {
 	return o
 }
 
-// base is the URL of the directory.
+// base returns the URL of the directory.
 func (o *origin) base() string { return o.URL + "/files/" }
 
-// loc is the URL of a file.
+// loc returns the URL of a file.
 func (o *origin) loc(name string) string { return o.base() + escape(name) }
 
-// escape writes a path as the path of a URL (RFC 3986, section 3.3).
+// escape escapes a path for a URL (RFC 3986, section 3.3).
 func escape(name string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {
@@ -88,7 +88,7 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case chance < 23:
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(http.StatusTooManyRequests)
-	case chance < 40: // cut off
+	case chance < 40: // truncated
 		w.Header().Set("Content-Length", fmt.Sprint(len(b)+1))
 		_, _ = w.Write(b[:len(b)/2])
 		_ = http.NewResponseController(w).Flush()
@@ -97,37 +97,37 @@ func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for part := range slices.Chunk(b, 256) {
 			_, _ = w.Write(part)
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(time.Millisecond) // it is slow
+			time.Sleep(time.Millisecond) // a slow server
 		}
 	case chance < 55 && o.hashed && !document:
-		_, _ = w.Write([]byte("what a cache still had"))
+		_, _ = w.Write([]byte("stale content of a cache"))
 	default:
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))
 	}
 }
 
-// A site writes the documents of ResourceSync for a directory, as a tool for static sites
-// does that is run now and then: a Resource List, and an index of the Change Lists with what
-// changed since the Resource Lists before it.
+// A site publishes ResourceSync documents for a directory, like a tool for static sites that
+// runs periodically: a Resource List, and an index of the Change Lists since the last few
+// Resource Lists.
 type site struct {
 	*origin
-	dir   string
-	r     *rand.Rand
-	whole bool // the datetimes have whole seconds
+	dir          string
+	r            *rand.Rand
+	wholeSeconds bool // whether datetimes have a precision of seconds
 
-	files  map[string]string // hashes by name, as of the newest run
-	lists  []changeList      // the last ones; each begins with a Resource List
-	number int               // of the newest list
+	files  map[string]string // hashes by name as of the last run
+	lists  []changeList      // newest lists; each starts with a Resource List
+	number int               // number of the newest list
 }
 
-// A changeList is one Change List.
+// A changeList is a Change List.
 type changeList struct {
-	from    string // its datetime
+	from    string // start
 	entries []string
 }
 
 func newSite(o *origin, dir string, r *rand.Rand) *site {
-	s := &site{origin: o, dir: dir, r: r, whole: r.IntN(2) == 0}
+	s := &site{origin: o, dir: dir, r: r, wholeSeconds: r.IntN(2) == 0}
 	s.write(".well-known/resourcesync", "urlset", `capability="description"`, s.item("url", "capabilitylist.xml", `capability="capabilitylist"`))
 	s.write("capabilitylist.xml", "urlset", `capability="capabilitylist"`,
 		s.item("url", "resourcelist.xml", `capability="resourcelist"`), s.item("url", "changelists.xml", `capability="changelist"`))
@@ -143,12 +143,12 @@ func (s *site) write(path, root, md string, entries ...string) {
 	s.documents["/"+path] = fmt.Sprintf(`<%[1]s %[2]s><rs:md %[3]s/>%[4]s</%[1]s>`, root, spaces, md, strings.Join(entries, "\n"))
 }
 
-// item is an entry that says something of what is at a path.
+// item returns an entry for a path.
 func (s *site) item(element, path, md string) string {
 	return fmt.Sprintf(`<%[1]s><loc>%[2]s/%[3]s</loc><rs:md %[4]s/></%[1]s>`, element, s.URL, strings.ReplaceAll(path, "&", "&amp;"), md)
 }
 
-// file is the entry of a file.
+// file returns the entry of a file.
 func (s *site) file(name, md string) string {
 	if hash, ok := s.files[name]; ok {
 		md += fmt.Sprintf(` hash="sha-256:%s"`, hash)
@@ -156,22 +156,21 @@ func (s *site) file(name, md string) string {
 	return s.item("url", "files/"+escape(name), md)
 }
 
-// now is the time, as the site says it.
+// now returns the time in the precision of the site.
 func (s *site) now() string {
 	now := time.Now().UTC()
-	if s.whole {
+	if s.wholeSeconds {
 		now = now.Truncate(time.Second)
 	}
 	return now.Format("2006-01-02T15:04:05.999999Z")
 }
 
-// run looks at the directory, and writes the documents. It reports whether something had
-// changed.
+// run scans the directory and writes the documents. It reports whether something has changed.
 func (s *site) run(rotate bool) (changed bool) {
-	began, before := s.now(), s.files
+	start, before := s.now(), s.files
 	if rotate {
 		s.number++
-		s.lists = append(s.lists, changeList{from: began})
+		s.lists = append(s.lists, changeList{from: start})
 		s.lists = s.lists[max(0, len(s.lists)-3):]
 	}
 	s.files = contents(s.dir)
@@ -196,7 +195,7 @@ func (s *site) run(rotate bool) (changed bool) {
 		}
 	}
 	if s.writeChanges(); rotate {
-		s.write("resourcelist.xml", "urlset", fmt.Sprintf(`capability="resourcelist" at="%s"`, began), all...)
+		s.write("resourcelist.xml", "urlset", fmt.Sprintf(`capability="resourcelist" at="%s"`, start), all...)
 	}
 	return changed
 }
@@ -214,14 +213,14 @@ func (s *site) writeChanges() {
 	s.write("changelists.xml", "sitemapindex", fmt.Sprintf(`capability="changelist" from="%s"`, s.lists[0].from), index...)
 }
 
-// keep runs the site again and again until it is over, and then until nothing changes any more.
-// A look at all resources must not last for several Resource Lists: no mirror could catch up.
-func (s *site) keep(pace time.Duration, runs int, over *atomic.Bool) {
+// changeRandomly runs the site repeatedly until over is set, and then until nothing changes. Reading all
+// resources must not take longer than several Resource Lists: no mirror could catch up.
+func (s *site) changeRandomly(pace time.Duration, runs int, over *atomic.Bool) {
 	for n := 1; ; n++ {
 		last := over.Load()
 		if changed := s.run(n%runs == 0); last && !changed {
 			return
 		}
-		time.Sleep(upTo(s.r, 2*pace)) // the pace of the site, not a wait for anything
+		time.Sleep(upTo(s.r, 2*pace)) // pace of the site, not a wait for a condition
 	}
 }

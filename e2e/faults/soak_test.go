@@ -17,32 +17,32 @@ import (
 
 const (
 	soakListSize = 100
-	soakKeeps    = 1000 // changes of a set that retention leaves, at least
+	soakKeeps    = 1000 // minimum number of changes that retention leaves
 )
 
-// Sets of the soak. The trimmed one gets most changes; the reborn one is deleted at
-// checkpoints.
+// soakSets are the sets of the soak. The trimmed set gets most changes; the reborn set is
+// deleted at checkpoints.
 var soakSets = []string{"steady", "trimmed", "reborn"}
 
-// A soak is a cluster under load, to which faults happen.
+// A soak is a cluster under load with random faults.
 type soak struct {
-	*stage
-	load    *hubtest.Load // of which a batch is a part
+	*harness
+	load    *hubtest.Load // changes from which batches are taken
 	ledgers map[string]*ledger
 	sources []*source
 	readers []*reader
-	gate    sync.RWMutex       // who publishes holds it shared
-	closed  map[string]string  // the SHA-256 of each closed list, by its path
-	used    map[string]float64 // by the third hub, at the most
-	grown   time.Time          // from when on it must not use more
+	gate    sync.RWMutex       // publishers hold a read lock
+	closed  map[string]string  // SHA-256 of each closed list by path
+	used    map[string]float64 // maximum usage of the third hub
+	grown   time.Time          // time after which the usage must not grow
 
-	ctx  context.Context // of all who publish and follow
+	ctx  context.Context // context of publishers and readers
 	work sync.WaitGroup  // their goroutines
 }
 
-// TestSoak makes faults at random, under load, for RSHUB_SOAK (a duration), and at times lets
-// everybody catch up and compares what they have. RSHUB_E2E_SEED repeats its choices. Without
-// RSHUB_SOAK each kind of fault happens at least once, for a moment.
+// TestSoak injects random faults under load for RSHUB_SOAK (a duration). At checkpoints it lets
+// all readers catch up, and compares what they received. RSHUB_E2E_SEED repeats its choices.
+// Without RSHUB_SOAK each kind of fault happens at least once, for a moment.
 func TestSoak(t *testing.T) {
 	usual, most, lasts := uint64(1), 1500*time.Millisecond, time.Duration(0)
 	if text := os.Getenv("RSHUB_SOAK"); text == "" {
@@ -56,23 +56,23 @@ func TestSoak(t *testing.T) {
 	}
 	s := newSoak(t, hubtest.Seed(t, usual), most)
 	s.grown = time.Now().Add(max(lasts/3, 2*time.Minute))
-	for end := time.Now().Add(lasts); time.Now().Before(end) || !s.dealt(); {
+	for end := time.Now().Add(lasts); time.Now().Before(end) || !s.allKindsHappened(); {
 		for range 1 + s.r.IntN(3) {
-			s.round()
-			s.followed()
+			s.injectRound()
+			s.waitReaders()
 		}
 		s.checkpoint()
 	}
-	s.overrun()
+	s.overrunReaders()
 	s.checkpoint()
-	s.Logf("the third hub used at the most %v", s.used)
+	s.Logf("maximum usage of the third hub: %v", s.used)
 }
 
-// newSoak starts a cluster of three hubs, who follow, and sources.
+// newSoak starts a cluster of three hubs, readers, and publishers.
 func newSoak(t *testing.T, seed uint64, most time.Duration) *soak {
-	st := newStage(t, seed, 3, most, clusterFaults, append(slices.Clone(hubtest.CallbackEnv), fmt.Sprintf("RSHUB_CHANGELIST_SIZE=%d", soakListSize),
+	st := newHarness(t, seed, 3, most, clusterFaults, append(slices.Clone(hubtest.CallbackEnv), fmt.Sprintf("RSHUB_CHANGELIST_SIZE=%d", soakListSize),
 		fmt.Sprintf("RSHUB_RETENTION_COUNT=%d", soakKeeps), "RSHUB_HEARTBEAT=2s", "RSHUB_WRITE_TIMEOUT=3s", "RSHUB_CALLBACK_TIMEOUT=2s")...)
-	s := &soak{stage: st, load: hubtest.GeneratedLoad(t, 5000), ledgers: map[string]*ledger{}, closed: map[string]string{}, used: map[string]float64{}}
+	s := &soak{harness: st, load: hubtest.GeneratedLoad(t, 5000), ledgers: map[string]*ledger{}, closed: map[string]string{}, used: map[string]float64{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.ctx = ctx
 	mux := http.NewServeMux()
@@ -91,57 +91,57 @@ func newSoak(t *testing.T, seed uint64, most time.Duration) *soak {
 			if j == i {
 				s.read(way, set, "updated", "")
 				s.read(way, set, "", "slow")
-				s.read([]string{hubtest.ByEvents, hubtest.ByPolling, hubtest.ByXML}[i], set, "", "restless")
+				s.read([]string{hubtest.ByEvents, hubtest.ByPolling, hubtest.ByXML}[i], set, "", "reconnecting")
 			}
 			if set == "trimmed" {
 				s.read(way, set, "", "sleeping")
 			}
 		}
 	}
-	s.call(server.URL, mux)
+	s.addCallbacks(server.URL, mux)
 	for i := range 3 {
 		s.publish(i)
 	}
 	return s
 }
 
-// hub returns one of the hubs.
+// hub returns a random hub.
 func (s *soak) hub(r *rand.Rand) *hubtest.Hub { return s.Hubs[r.IntN(len(s.Hubs))] }
 
-// followed waits until those who follow as fast as they can have what was acknowledged up to
-// now. Publishing goes on.
-func (s *soak) followed() {
+// waitReaders waits until all readers that are not slowed down have the changes acknowledged so
+// far. Publishing continues.
+func (s *soak) waitReaders() {
 	heads := map[string]uint64{}
 	for set, l := range s.ledgers {
 		heads[set] = l.last.Load()
 	}
 	s.until("readers have caught up", func() error {
 		for _, r := range s.readers {
-			if at := r.position(); r.manner == "" && r.change == "" && at < heads[r.Set] {
-				return fmt.Errorf("%s is at %d, not at %d", r.name(), at, heads[r.Set])
+			if at := r.position(); r.behavior == "" && r.change == "" && at < heads[r.Set] {
+				return fmt.Errorf("%s: at position %d, want %d", r.name(), at, heads[r.Set])
 			}
 		}
 		return nil
 	})
 }
 
-// overrun has retention pass every reader that sleeps, at least once. What no minute's tick
-// has done by now, the start of a hub does.
-func (s *soak) overrun() {
+// overrunReaders waits until retention has passed every sleeping reader at least once. If no periodic
+// run of retention does it, the start of a hub does.
+func (s *soak) overrunReaders() {
 	asleep := func(what string, over func(r *reader) bool) {
 		s.until(what, func() error {
 			for _, r := range s.readers {
-				if r.manner == "sleeping" && r.overran.Load() == 0 && !over(r) {
-					return fmt.Errorf("%s is at %s, and the set at %d", r.name(), r.CurrentCursor(), s.ledgers[r.Set].last.Load())
+				if r.behavior == "sleeping" && r.overrunCount.Load() == 0 && !over(r) {
+					return fmt.Errorf("%s: at %s, head of the set %d", r.name(), r.CurrentCursor(), s.ledgers[r.Set].last.Load())
 				}
 			}
 			return nil
 		})
 	}
-	asleep("enough is published for retention", func(r *reader) bool {
+	asleep("enough changes are published for retention", func(r *reader) bool {
 		at := r.position()
 		return at > 0 && s.ledgers[r.Set].last.Load() >= at+soakKeeps+2*soakListSize
 	})
-	s.happen(s.fault("hub drained"))
-	asleep("who was overrun is told so", func(*reader) bool { return false })
+	s.inject(s.fault("hub drained"))
+	asleep("overrun readers are notified", func(*reader) bool { return false })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// Start starts a headless Chromium, which ends with the test. Open opens pages in it.
+// Start starts a headless Chromium, which stops with the test. Open opens pages in it.
 func Start(t *testing.T) context.Context {
 	t.Helper()
 	if os.Getenv("RSHUB_E2E_NO_BROWSER") != "" {
@@ -20,7 +20,7 @@ func Start(t *testing.T) context.Context {
 	}
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Fatal("Chromium is not installed: apt-get install chromium (or set RSHUB_E2E_NO_BROWSER=1 to go without)")
+		t.Fatal("Chromium is not installed: apt-get install chromium (or set RSHUB_E2E_NO_BROWSER=1 to skip)")
 	}
 	ctx, cancel := chromedp.NewExecAllocator(context.Background(),
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(hubtest.Timeout),
@@ -45,13 +45,13 @@ func Evaluate[T any](t *testing.T, page context.Context, script string, opts ...
 	return v
 }
 
-// Open opens a page in a new tab of a browser, or of the browser of another tab. The tab
-// lives as long as the test.
+// Open opens a page in a new tab of a browser, or of the browser of another tab. The tab stays
+// open until the test ends.
 func Open(t *testing.T, browser context.Context, url string) (tab context.Context) {
 	t.Helper()
 	tab, cancel := chromedp.NewContext(browser)
 	t.Cleanup(cancel)
-	if err := chromedp.Do(tab); err != nil { // the browser lives as long as this context
+	if err := chromedp.Do(tab); err != nil { // starts the browser, which runs until this context is canceled
 		t.Fatalf("start Chromium: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(tab, hubtest.Timeout)

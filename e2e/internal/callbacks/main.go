@@ -1,12 +1,12 @@
-// Callbacks is a destination with any number of callbacks, as a process of its
-// own: what is sent to it outlives the hub, and it can be killed like the hub.
+// Callbacks is a destination with any number of callbacks. It is a separate process, so that
+// its state survives a killed hub, and it can be killed as well.
 //
 //	callbacks [-refuse] ADDRESS...
 //
-// It listens on each address. With -refuse it confirms subscriptions and takes
-// nothing. A callback is any path; one below /flaky/ answers
-// a fifth of its deliveries with an error, or not at all. GET /report on any
-// address shows as JSON what each path has taken.
+// It listens on each address. With -refuse it confirms subscriptions and rejects all
+// deliveries. Every path is a callback; one below /flaky/ fails a fifth of its deliveries
+// with an error or without a response. GET /report on any address returns the report of each
+// path as JSON.
 package main
 
 import (
@@ -35,7 +35,7 @@ type callback struct {
 	digest hash.Hash
 }
 
-// callbacks has all paths.
+// callbacks are the callbacks by path.
 type callbacks struct {
 	refuse bool
 
@@ -46,7 +46,7 @@ type callbacks struct {
 func main() {
 	cs := &callbacks{all: map[string]*callback{}}
 	failed := make(chan error)
-	flag.BoolVar(&cs.refuse, "refuse", false, "take nothing")
+	flag.BoolVar(&cs.refuse, "refuse", false, "reject all deliveries")
 	flag.Parse()
 	for _, addr := range flag.Args() {
 		l, err := net.Listen("tcp", addr)
@@ -90,7 +90,7 @@ func (cs *callbacks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.mu.Lock()
 		c.Verified++
 		c.mu.Unlock()
-		_, _ = io.WriteString(w, q.Get("hub.challenge")) // the hub may be gone
+		_, _ = io.WriteString(w, q.Get("hub.challenge")) // the hub may have been killed
 	}
 }
 
@@ -104,17 +104,17 @@ func (cs *callbacks) report(w http.ResponseWriter) {
 		c.mu.Unlock()
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(all) // the test may be gone
+	_ = json.NewEncoder(w).Encode(all) // the test may have exited
 }
 
-// An entry is what is read of a change notification's.
+// An entry is the part of an entry of a change notification that is checked.
 type entry struct {
 	position uint64
 	loc      string
 }
 
-// entries reads a change notification as rshub writes it. A parser of XML would
-// cost more than all that is tested.
+// entries parses a change notification in the form that rshub writes. An XML parser would cost
+// more than everything under test.
 func entries(body []byte) (all []entry, ok bool) {
 	for part := range bytes.SplitSeq(body, []byte("</url>")) {
 		_, rest, more := bytes.Cut(part, []byte("<url>"))
@@ -134,11 +134,11 @@ func entries(body []byte) (all []entry, ok bool) {
 	return all, bytes.HasSuffix(bytes.TrimSpace(body), []byte("</urlset>"))
 }
 
-// deliver takes a delivery, or fails at random.
+// deliver handles a delivery, or fails at random.
 func (c *callback) deliver(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the hub went away
+		return // the hub closed the connection
 	}
 	if strings.HasPrefix(r.URL.Path, "/flaky/") {
 		switch rand.IntN(15) {
@@ -157,17 +157,17 @@ func (c *callback) deliver(w http.ResponseWriter, r *http.Request) {
 	c.handleDelivery(r.Header, body)
 }
 
-// handleDelivery takes what is new in a delivery. mu is held.
+// handleDelivery records the new entries of a delivery. The caller must hold mu.
 func (c *callback) handleDelivery(h http.Header, body []byte) {
 	all, ok := entries(body)
 	if !ok {
-		c.fault("a delivery cannot be read: %.200q", body)
+		c.fault("invalid delivery: %.200q", body)
 		return
 	}
 	previous, err1 := strconv.ParseUint(h.Get("RS-Previous"), 10, 64)
 	position, err2 := strconv.ParseUint(h.Get("RS-Position"), 10, 64)
 	if err1 != nil || err2 != nil || len(all) == 0 || all[len(all)-1].position > position {
-		c.fault("RS-Previous %q, RS-Position %q, %d entries", h.Get("RS-Previous"), h.Get("RS-Position"), len(all))
+		c.fault("got RS-Previous %q, RS-Position %q, %d entries", h.Get("RS-Previous"), h.Get("RS-Position"), len(all))
 		return
 	}
 	gap := h.Get("RS-Gap")
@@ -175,7 +175,7 @@ func (c *callback) handleDelivery(h http.Header, body []byte) {
 	case gap != "":
 		c.Gaps = append(c.Gaps, gap)
 	case previous > c.Position:
-		c.fault("a delivery behind %d follows %d", previous, c.Position)
+		c.fault("got delivery after %d, want after %d", previous, c.Position)
 	case previous < c.Position:
 		c.Repeats++
 	}
@@ -183,7 +183,7 @@ func (c *callback) handleDelivery(h http.Header, body []byte) {
 	for _, e := range all {
 		if e.position > c.Position {
 			if gap == "" && e.position != c.Position+1 {
-				c.fault("entry %d follows %d", e.position, c.Position)
+				c.fault("got entry %d after %d", e.position, c.Position)
 			}
 			gap = ""
 			c.Position = e.position
@@ -194,7 +194,7 @@ func (c *callback) handleDelivery(h http.Header, body []byte) {
 	c.Digest = hex.EncodeToString(c.digest.Sum(nil))
 }
 
-// fault notes what should not be. mu is held.
+// fault records a fault. The caller must hold mu.
 func (c *callback) fault(format string, args ...any) {
 	if len(c.Faults) < 5 {
 		c.Faults = append(c.Faults, fmt.Sprintf(format, args...))

@@ -13,9 +13,9 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// Client keeps no connections: a hub that is killed would else leave some that
-// look alive. It does not ask to close them either: net/http cuts such a
-// connection off so soon that a client which still sends sees no answer.
+// Client keeps no connections: after a hub is killed, some would look alive. It does not send
+// Connection: close either: net/http closes such a connection so early that a client which is
+// still sending misses the response.
 var Client = &http.Client{
 	Transport: &http.Transport{MaxIdleConnsPerHost: -1},
 	Timeout:   2 * time.Minute,
@@ -31,19 +31,19 @@ type Problem struct {
 	}
 }
 
-// A Receipt is what a publisher is told.
+// A Receipt is the response to a publisher.
 type Receipt struct {
 	Set, First, Cursor string
 	Count, Line        int
 	Replayed           bool
 }
 
-// Request makes a request with headers "Name: value".
+// Request makes a request with headers of the form "Name: value".
 func Request(method, url string, body io.Reader, headers ...string) (*trial.Response, error) {
 	return trial.Exchange(Client, method, url, body, headers...)
 }
 
-// Must makes a request that is answered with a status.
+// Must makes a request, and fails the test unless the response has the status.
 func Must(t testing.TB, status int, method, url string, body []byte, headers ...string) *trial.Response {
 	t.Helper()
 	var r io.Reader
@@ -55,15 +55,15 @@ func Must(t testing.TB, status int, method, url string, body []byte, headers ...
 		t.Fatalf("%s %s: %v", method, url, err)
 	}
 	if a.Status != status {
-		t.Fatalf("%s %s is answered %d, not %d: %s", method, url, a.Status, status, trial.Tail(string(a.Body)))
+		t.Fatalf("%s %s = %d, want %d: %s", method, url, a.Status, status, trial.Tail(string(a.Body)))
 	}
 	return a
 }
 
-// WaitOK waits until a URL is answered with 200.
+// WaitOK waits until a URL returns status 200.
 func WaitOK(t testing.TB, url string) {
 	t.Helper()
-	Until(t, url+" is answered with 200", func() error {
+	Until(t, url+" returns status 200", func() error {
 		a, err := Request(http.MethodGet, url, nil)
 		if err == nil && a.Status != http.StatusOK {
 			err = fmt.Errorf("%d: %s", a.Status, trial.Tail(string(a.Body)))
@@ -72,14 +72,14 @@ func WaitOK(t testing.TB, url string) {
 	})
 }
 
-// Get reads a JSON answer.
+// Get decodes a JSON response.
 func Get[T any](t testing.TB, url string, headers ...string) (v T) {
 	t.Helper()
 	Decode(t, Must(t, http.StatusOK, http.MethodGet, url, nil, append(headers, "Accept: application/json")...).Body, &v)
 	return v
 }
 
-// Decode reads JSON.
+// Decode decodes JSON, or fails the test.
 func Decode(t testing.TB, b []byte, v any) {
 	t.Helper()
 	if err := json.Unmarshal(b, v); err != nil {
@@ -87,21 +87,21 @@ func Decode(t testing.TB, b []byte, v any) {
 	}
 }
 
-// ProblemOf reads an answer that has to be a problem document.
+// ProblemOf decodes a problem document, and returns an error if the response is not one.
 func ProblemOf(a *trial.Response) (p Problem, err error) {
 	if ct := a.Header.Get("Content-Type"); ct != "application/problem+json" {
-		return p, fmt.Errorf("status %d has Content-Type %q: %s", a.Status, ct, trial.Tail(string(a.Body)))
+		return p, fmt.Errorf("response with status %d has Content-Type %q, want application/problem+json: %s", a.Status, ct, trial.Tail(string(a.Body)))
 	}
 	if err := json.Unmarshal(a.Body, &p); err != nil {
 		return p, err
 	}
 	if p.Status != a.Status || p.Title == "" || p.Detail == "" || !strings.HasPrefix(p.Type, "https://") {
-		return p, fmt.Errorf("status %d has an incomplete problem: %s", a.Status, a.Body)
+		return p, fmt.Errorf("response with status %d has an incomplete problem document: %s", a.Status, a.Body)
 	}
 	return p, nil
 }
 
-// Publish publishes NDJSON and returns what the hub says.
+// Publish publishes NDJSON and returns the receipt.
 func Publish(t testing.TB, h *Hub, set string, lines []byte, headers ...string) (r Receipt) {
 	t.Helper()
 	a := Must(t, http.StatusOK, http.MethodPost, h.Topic(set), lines, append(headers, "Content-Type: application/x-ndjson")...)
@@ -109,12 +109,12 @@ func Publish(t testing.TB, h *Hub, set string, lines []byte, headers ...string) 
 	return r
 }
 
-// Change is one change as a line of NDJSON.
+// Change returns a change as a line of NDJSON.
 func Change(name string) []byte {
 	return []byte(`{"loc":"https://example.org/` + name + `","change":"updated"}` + "\n")
 }
 
-// Changes are n of them.
+// Changes returns n changes as lines of NDJSON.
 func Changes(prefix string, n int) []byte {
 	var b []byte
 	for i := range n {
@@ -123,8 +123,8 @@ func Changes(prefix string, n int) []byte {
 	return b
 }
 
-// Head is the cursor of the newest change, as the list of sets has it, empty
-// when there is no such set.
+// Head returns the cursor of the newest change of a set according to the list of sets, or "" if
+// the set does not exist.
 func Head(t testing.TB, h *Hub, set string) string {
 	t.Helper()
 	v := Get[struct{ Sets []struct{ Set, Head string } }](t, h.URL+"/sets")
@@ -136,7 +136,7 @@ func Head(t testing.TB, h *Hub, set string) string {
 	return ""
 }
 
-// Media types of what is published.
+// Content types of published changes.
 const (
 	AsXML    = "Content-Type: application/xml"
 	AsJSON   = "Content-Type: application/json"

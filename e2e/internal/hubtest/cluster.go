@@ -5,16 +5,15 @@ import (
 	"testing"
 )
 
-// A Cluster is several hubs on one Redis and one NATS. The first hub's URL is
-// that of all.
+// A Cluster is several hubs with one Redis and one NATS. The URL of the first hub is the base
+// URL of all.
 type Cluster struct {
 	Hubs  []*Hub
 	Redis *RedisServer
 	NATS  *NATSServer
 }
 
-// StartCluster starts n hubs with further variables on a Redis and a NATS of
-// their own.
+// StartCluster starts n hubs with additional variables and a new Redis and NATS.
 func StartCluster(t *testing.T, n int, env ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{Redis: StartRedis(t), NATS: StartNATS(t)}
@@ -26,7 +25,7 @@ func StartCluster(t *testing.T, n int, env ...string) *Cluster {
 	return c
 }
 
-// A Readiness is what /readyz of a hub says.
+// A Readiness is the response of /readyz.
 type Readiness struct {
 	Ready  bool
 	Checks map[string]struct {
@@ -35,24 +34,24 @@ type Readiness struct {
 	}
 }
 
-// GetReadiness returns what /readyz of a hub says that is ready.
+// GetReadiness returns the readiness of a hub that is ready.
 func GetReadiness(t *testing.T, h *Hub) Readiness {
 	t.Helper()
 	return Get[Readiness](t, h.Ops+"/readyz")
 }
 
-// Degraded reports whether it goes on without NATS, and says so.
+// Degraded reports whether the hub is ready without NATS and reports that.
 func (r Readiness) Degraded() bool {
 	c := r.Checks["nats"]
 	return r.Ready && !c.OK && !c.Required && c.Reason != ""
 }
 
-// WaitPublishing waits until each of the publishers has more acknowledged.
+// WaitPublishing waits until each publisher has more acknowledged batches than now.
 func WaitPublishing(t *testing.T, more int, publishers ...*Publisher) {
 	t.Helper()
 	for _, p := range publishers {
 		n := p.Acknowledged()
-		Until(t, "publishing goes on", func() error {
+		Until(t, "publishing continues", func() error {
 			if p.Acknowledged() < n+more {
 				return errors.New("not yet")
 			}
@@ -61,8 +60,8 @@ func WaitPublishing(t *testing.T, more int, publishers ...*Publisher) {
 	}
 }
 
-// JoinCluster starts a hub on a Redis and a NATS. base is the URL of all; empty:
-// its own.
+// JoinCluster starts a hub with a Redis and a NATS. base is the base URL of the cluster, or ""
+// for the URL of the hub.
 func JoinCluster(t testing.TB, base, redis, nats string, env ...string) *Hub {
 	t.Helper()
 	h := NewHub(t, env...)

@@ -18,20 +18,20 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// A Destination is a process with callbacks, see the program in internal/callbacks.
+// A Destination is a process with callbacks, see internal/callbacks.
 type Destination struct {
 	*Process
 	program string
 	addrs   []string
 }
 
-// NewDestination builds the program, and finds it n addresses: a hub bounds what
-// it does at one.
+// NewDestination builds the program, and reserves n addresses for it: a hub limits deliveries
+// per address.
 func NewDestination(t testing.TB, n int) *Destination {
 	t.Helper()
 	d := &Destination{program: filepath.Join(t.TempDir(), "callbacks")}
 	if out, err := exec.Command("go", "build", "-o", d.program, "../internal/callbacks").CombinedOutput(); err != nil {
-		t.Fatalf("build the callbacks: %v\n%s", err, out)
+		t.Fatalf("build callbacks: %v\n%s", err, out)
 	}
 	for range n {
 		d.addrs = append(d.addrs, FreePort(t))
@@ -39,19 +39,19 @@ func NewDestination(t testing.TB, n int) *Destination {
 	return d
 }
 
-// Start starts the process, anew or again.
+// Start starts the process, possibly again.
 func (d *Destination) Start(t testing.TB, flags ...string) {
 	t.Helper()
 	d.Process = Start(t, nil, nil, d.program, append(flags, d.addrs...)...)
 	Until(t, "the callbacks listen", func() error {
 		if !strings.Contains(d.Stdout.String(), "listening") {
-			return errors.New("they do not")
+			return errors.New("not listening yet")
 		}
 		return nil
 	})
 }
 
-// URLs are n callbacks below a path, spread over the addresses.
+// URLs returns n callbacks below a path, spread over the addresses.
 func (d *Destination) URLs(path string, n int) (all []string) {
 	for i := range n {
 		all = append(all, fmt.Sprintf("http://%s%s%d", d.addrs[i%len(d.addrs)], path, i))
@@ -59,14 +59,14 @@ func (d *Destination) URLs(path string, n int) (all []string) {
 	return all
 }
 
-// Reports returns them by path.
+// Reports returns the reports of the callbacks by path.
 func (d *Destination) Reports(t testing.TB) map[string]trial.Report {
 	t.Helper()
 	return Get[map[string]trial.Report](t, "http://"+d.addrs[0]+"/report")
 }
 
-// SubscribeAll asks for all subscriptions at once, from the start, at one hub
-// after the other, and returns those that were accepted.
+// SubscribeAll requests all subscriptions concurrently, from the start of the log, at
+// alternating hubs. It returns the callbacks of the accepted ones.
 func SubscribeAll(t testing.TB, topic string, callbacks []string, hubs ...*Hub) (accepted map[string]bool) {
 	t.Helper()
 	accepted = map[string]bool{}
@@ -87,7 +87,7 @@ func SubscribeAll(t testing.TB, topic string, callbacks []string, hubs ...*Hub) 
 					accepted[callbacks[i]] = true
 					mu.Unlock()
 				} else if err == nil && a.Status != http.StatusServiceUnavailable {
-					t.Errorf("%s is answered %d: %s", callbacks[i], a.Status, a.Body)
+					t.Errorf("subscribe %s = %d, want 202 or 503: %s", callbacks[i], a.Status, a.Body)
 				}
 			}
 		})
@@ -96,7 +96,7 @@ func SubscribeAll(t testing.TB, topic string, callbacks []string, hubs ...*Hub) 
 	return accepted
 }
 
-// digestOf is what a callback that has taken all says of it.
+// digestOf returns the digest that a callback reports after it received all entries.
 func digestOf(t testing.TB, all []trial.Entry) string {
 	t.Helper()
 	h := sha256.New()
@@ -110,13 +110,13 @@ func digestOf(t testing.TB, all []trial.Entry) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// WaitDelivered waits until callbacks have taken all that the memory has, in order,
-// once and without a gap, and returns how many deliveries were repeated.
+// WaitDelivered waits until callbacks have received all entries in order, once and without a
+// gap. It returns the number of repeated deliveries.
 func (d *Destination) WaitDelivered(t testing.TB, callbacks []string, all []trial.Entry) (repeats int) {
 	t.Helper()
 	want := digestOf(t, all)
 	var got map[string]trial.Report
-	Until(t, fmt.Sprintf("%d callbacks have taken %d changes", len(callbacks), len(all)), func() error {
+	Until(t, fmt.Sprintf("%d callbacks have received %d changes", len(callbacks), len(all)), func() error {
 		got = d.Reports(t)
 		late := 0
 		for _, u := range callbacks {
@@ -129,21 +129,21 @@ func (d *Destination) WaitDelivered(t testing.TB, callbacks []string, all []tria
 			}
 		}
 		if late > 0 {
-			return fmt.Errorf("%d have not", late)
+			return fmt.Errorf("%d callbacks are behind", late)
 		}
 		return nil
 	})
 	for _, u := range callbacks {
 		r := got[trial.PathOf(u)]
 		if r.Digest != want || r.Entries != len(all) || len(r.Gaps) > 0 || r.Denied > 0 {
-			t.Errorf("%s has taken something else: %+v", u, r)
+			t.Errorf("report of %s = %+v, want %d entries with digest %s, no gaps, no denials", u, r, len(all), want)
 		}
 		repeats += r.Repeats
 	}
 	return repeats
 }
 
-// WaitVerified waits until all of the callbacks are.
+// WaitVerified waits until all callbacks are verified.
 func (d *Destination) WaitVerified(t testing.TB, callbacks []string) {
 	t.Helper()
 	Until(t, strconv.Itoa(len(callbacks))+" callbacks are verified", func() error {

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// EachFile calls do with each file of a directory that rsmirror keeps, in the order of the names,
-// without those that are rsmirror's own. It returns the first error.
+// EachFile calls do with each mirrored file of a directory of rsmirror, in order of their names.
+// It returns the first error.
 func EachFile(dir string, do func(name string, content []byte) error) error {
 	files := os.DirFS(dir)
 	return fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {

@@ -12,18 +12,18 @@ import (
 	"testing"
 )
 
-// A Hub is a running rshub, or one that a test has ended and may start again on
-// the same address and data.
+// A Hub is a running rshub, or one that a test has stopped and may start again with the same
+// address and data.
 type Hub struct {
 	*Process
 	Env  []string
-	URL  string // without a slash at the end
+	URL  string // without a trailing slash
 	Host string // host:port
 	Ops  string // URL of the operations address
 	Data string
 }
 
-// StartHub starts a hub with further variables, "NAME=value".
+// StartHub starts a hub with additional variables of the form "NAME=value".
 func StartHub(t testing.TB, env ...string) *Hub {
 	t.Helper()
 	h := NewHub(t, env...)
@@ -31,7 +31,7 @@ func StartHub(t testing.TB, env ...string) *Hub {
 	return h
 }
 
-// NewHub returns a hub that does not run yet.
+// NewHub returns a hub that is not running yet.
 func NewHub(t testing.TB, env ...string) *Hub {
 	h := &Hub{Data: t.TempDir() + "/data"}
 	h.Host = FreePort(t)
@@ -40,45 +40,44 @@ func NewHub(t testing.TB, env ...string) *Hub {
 	return h
 }
 
-// Start starts a hub that does not run, with further variables, and waits until
-// it listens.
+// Start starts the hub with additional variables, and waits until it listens.
 func (h *Hub) Start(t testing.TB, env ...string) {
 	t.Helper()
 	h.Process = Start(t, append(h.Env[:len(h.Env):len(h.Env)], env...), nil, Rshub)
 	h.WaitRunning()
 }
 
-// WaitRunning waits until the hub listens, and learns the address for operations.
+// WaitRunning waits until the hub listens, and reads the operations address from its log.
 func (h *Hub) WaitRunning() {
 	h.t.Helper()
 	Until(h.t, "rshub listens", func() error {
 		for line := range strings.Lines(h.Stderr.String()) {
-			var said struct{ Msg, Listen, Ops string }
-			if json.Unmarshal([]byte(line), &said) == nil && said.Msg == "rshub is running" {
-				if said.Listen != h.Host {
-					h.t.Fatalf("rshub listens on %s, not on %s", said.Listen, h.Host)
+			var record struct{ Msg, Listen, Ops string }
+			if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "rshub is running" {
+				if record.Listen != h.Host {
+					h.t.Fatalf("rshub listens on %s, want %s", record.Listen, h.Host)
 				}
-				h.Ops = "http://" + said.Ops
+				h.Ops = "http://" + record.Ops
 				return nil
 			}
 		}
 		if h.Exited() {
-			h.t.Fatalf("rshub ended: %s", h.Stderr.String())
+			h.t.Fatalf("rshub exited: %s", h.Stderr.String())
 		}
-		return errors.New("it does not say so")
+		return errors.New("got no record about it")
 	})
 }
 
-// Stop ends the hub in the orderly way.
+// Stop stops the hub with SIGTERM.
 func (h *Hub) Stop(t testing.TB) {
 	t.Helper()
 	h.Signal(syscall.SIGTERM)
 	if code := h.Wait(); code != 0 {
-		t.Errorf("rshub ended with %d after SIGTERM", code)
+		t.Errorf("exit status of rshub after SIGTERM = %d, want 0", code)
 	}
 }
 
-// Topic is the URL of a set.
+// Topic returns the topic URL of a set.
 func (h *Hub) Topic(set string) string { return h.URL + "/sets/" + set + "/changes" }
 
 var ports struct {
@@ -86,9 +85,8 @@ var ports struct {
 	used map[int]bool
 }
 
-// FreePort returns an address on which nobody listens, and which stays free
-// while a hub is down: its port is below those that the system gives to
-// outgoing connections.
+// FreePort returns an unused address. It stays free while a hub is down: its port is below the
+// range of ephemeral ports.
 func FreePort(t testing.TB) string {
 	t.Helper()
 	ports.mu.Lock()
@@ -108,6 +106,6 @@ func FreePort(t testing.TB) string {
 			return addr
 		}
 	}
-	t.Fatal("no port is free")
+	t.Fatal("found no free port")
 	return ""
 }

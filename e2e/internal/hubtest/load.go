@@ -12,19 +12,19 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// A Load is what a source publishes: one JSON object a line.
+// A Load is a sequence of changes to publish, one JSON object per line.
 type Load struct {
-	Lines [][]byte // without their ends
-	Texts []string // their canonical form
+	Lines [][]byte // without line ends
+	Texts []string // canonical forms of the lines
 }
 
-// NDJSON is the load from change i up to change j.
+// NDJSON returns the changes i to j, without j.
 func (l *Load) NDJSON(i, j int) []byte {
 	return append(bytes.Join(l.Lines[i:j], []byte("\n")), '\n')
 }
 
-// GeneratedLoad makes n changes, always the same, that have every member but path, which XML
-// does not show, in all its forms.
+// GeneratedLoad generates n deterministic changes with all members in all forms, except path,
+// which is not in XML.
 func GeneratedLoad(t testing.TB, n int) *Load {
 	t.Helper()
 	r := rand.New(rand.NewPCG(1, 2))

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// ReadMemory reads all that a set's change memory has, page by page.
+// ReadMemory reads all entries of a set, page by page.
 func ReadMemory(t testing.TB, h *Hub, set string, headers ...string) []trial.Entry {
 	t.Helper()
 	f := &Follower{Transport: "reading", Set: set, Hub: h, Cursor: "start"}
@@ -18,7 +18,7 @@ func ReadMemory(t testing.TB, h *Hub, set string, headers ...string) []trial.Ent
 		m := Get[Message](t, next, headers...)
 		f.handleMessage(&m, m.Cursor)
 		if len(f.Faults) > 0 {
-			t.Fatalf("the memory of %s: %q", set, f.Faults)
+			t.Fatalf("read memory of %s: %q", set, f.Faults)
 		}
 		if len(m.Changes) == 0 {
 			return f.Entries
@@ -27,33 +27,33 @@ func ReadMemory(t testing.TB, h *Hub, set string, headers ...string) []trial.Ent
 	}
 }
 
-// WantEntries checks that somebody has exactly what the memory has.
+// WantEntries fails the test unless got equals want.
 func WantEntries(t testing.TB, who string, got, want []trial.Entry) {
 	t.Helper()
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			t.Fatalf("%s: entry %d is\n%+v, not\n%+v", who, i+1, got[i], want[i])
+			t.Fatalf("%s: got entry %d\n%+v, want\n%+v", who, i+1, got[i], want[i])
 		}
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%s has %d entries, not %d", who, len(got), len(want))
+		t.Fatalf("%s: got %d entries, want %d", who, len(got), len(want))
 	}
 }
 
-// WantTexts checks that entries are these changes, in this order.
+// WantTexts fails the test unless the texts of got equal want.
 func WantTexts(t testing.TB, who string, got []trial.Entry, want []string) {
 	t.Helper()
 	for i := range min(len(got), len(want)) {
 		if got[i].Text != want[i] {
-			t.Fatalf("%s: entry %d is\n%s, not\n%s", who, i+1, got[i].Text, want[i])
+			t.Fatalf("%s: got entry %d\n%s, want\n%s", who, i+1, got[i].Text, want[i])
 		}
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%s has %d entries, not %d", who, len(got), len(want))
+		t.Fatalf("%s: got %d entries, want %d", who, len(got), len(want))
 	}
 }
 
-// Document fetches and reads a ResourceSync document.
+// Document fetches and parses a ResourceSync document.
 func Document(t testing.TB, u string) *trial.List {
 	t.Helper()
 	a := Must(t, http.StatusOK, http.MethodGet, u, nil)
@@ -64,8 +64,8 @@ func Document(t testing.TB, u string) *trial.List {
 	return l
 }
 
-// WalkChangeLists goes from the Source Description to every Change List, as a client does
-// that knows nothing but the standard, and returns all changes.
+// WalkChangeLists walks from the Source Description to every Change List, as a client that knows
+// only the standard, and returns all changes.
 func WalkChangeLists(t testing.TB, h *Hub, set string) []trial.Entry {
 	t.Helper()
 	var capabilities string
@@ -82,7 +82,7 @@ func WalkChangeLists(t testing.TB, h *Hub, set string) []trial.Entry {
 	}
 	lists := Document(t, index)
 	if !lists.Index {
-		t.Fatalf("%s is no index", index)
+		t.Fatalf("%s is not an index", index)
 	}
 	var all []trial.Entry
 	from, cursor := lists.From, ""
@@ -90,15 +90,15 @@ func WalkChangeLists(t testing.TB, h *Hub, set string) []trial.Entry {
 		last := i == len(lists.Items)-1
 		list := Document(t, it.Loc)
 		if !it.From.Equal(from) || !list.From.Equal(from) || !it.Until.Equal(list.Until) || list.Until.IsZero() != last {
-			t.Fatalf("list %d is %v to %v, in the index %v to %v, and the one before ended at %v", i+1, list.From, list.Until, it.From, it.Until, from)
+			t.Fatalf("list %d: got %v to %v, index %v to %v, want a start at %v", i+1, list.From, list.Until, it.From, it.Until, from)
 		}
 		for j := range list.Items {
 			if d := list.Items[j].Datetime; d.Before(list.From) || !last && d.After(list.Until) {
-				t.Fatalf("list %d: entry %d has datetime %v, outside of %v to %v", i+1, j+1, d, list.From, list.Until)
+				t.Fatalf("list %d: entry %d has datetime %v, want %v to %v", i+1, j+1, d, list.From, list.Until)
 			}
 		}
 		if len(all) > 0 && list.After != cursor {
-			t.Fatalf("list %d is after %s, and the one before ends at %s", i+1, list.After, cursor)
+			t.Fatalf("list %d: got after %s, want %s", i+1, list.After, cursor)
 		}
 		cursor = list.Cursor
 		all = append(all, list.Entries...)
@@ -107,8 +107,8 @@ func WalkChangeLists(t testing.TB, h *Hub, set string) []trial.Entry {
 	return all
 }
 
-// ReadSince reads all changes since a datetime from the rolling Change List, from
-// one document to the next. The next repeats the last change of the one before.
+// ReadSince reads all changes since a datetime from the rolling Change List, document by
+// document. Each document repeats the last change of the previous one.
 func ReadSince(t testing.TB, h *Hub, set, datetime string) (all []trial.Entry, documents int) {
 	t.Helper()
 	next := h.URL + "/sets/" + set + "/changelist.xml?from=" + url.QueryEscape(datetime)
@@ -118,7 +118,7 @@ func ReadSince(t testing.TB, h *Hub, set, datetime string) (all []trial.Entry, d
 		page := doc.Entries
 		if n := len(all); n > 0 {
 			if len(page) < 2 || page[0] != all[n-1] {
-				t.Fatalf("%s does not go on with %+v", next, all[n-1])
+				t.Fatalf("%s does not start with %+v", next, all[n-1])
 			}
 			page = page[1:]
 		}
@@ -130,7 +130,7 @@ func ReadSince(t testing.TB, h *Hub, set, datetime string) (all []trial.Entry, d
 			}
 		}
 		if (next == "") != doc.Until.IsZero() {
-			t.Fatalf("until is %v, and next %q", doc.Until, next)
+			t.Fatalf("got until %v and next %q, want exactly one of them", doc.Until, next)
 		}
 	}
 	return all, documents

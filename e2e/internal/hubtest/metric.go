@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Metric is the value of a series of a hub, such as rshub_followers{kind="websocket"}; 0
-// where there is none.
+// Metric returns the value of a series of a hub, such as rshub_followers{kind="websocket"}, or 0
+// if there is none.
 func Metric(t testing.TB, h *Hub, series string) float64 {
 	t.Helper()
 	for line := range strings.Lines(string(Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil).Body)) {

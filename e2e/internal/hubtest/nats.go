@@ -9,14 +9,14 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// A NATSServer is a real NATS server that can be stopped and started again.
+// A NATSServer is a real NATS server that can be stopped and restarted.
 type NATSServer struct {
 	Addr    string
 	Options server.Options
 	S       *server.Server
 }
 
-// Start starts the server, anew or again, and waits until it listens.
+// Start starts the server, possibly again, and waits until it listens.
 func (n *NATSServer) Start(t testing.TB) {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(n.Addr)
@@ -29,17 +29,17 @@ func (n *NATSServer) Start(t testing.TB) {
 	}
 	n.S.Start()
 	if !n.S.ReadyForConnections(10 * time.Second) {
-		t.Fatal("NATS does not take connections")
+		t.Fatal("NATS is not ready for connections")
 	}
 }
 
-// Stop ends the server and waits.
+// Stop stops the server and waits.
 func (n *NATSServer) Stop() {
 	n.S.Shutdown()
 	n.S.WaitForShutdown()
 }
 
-// StartNATS starts a NATS of its own.
+// StartNATS starts a new NATS server.
 func StartNATS(t testing.TB) *NATSServer {
 	t.Helper()
 	n := &NATSServer{Addr: FreePort(t)}

@@ -2,8 +2,8 @@ package hubtest
 
 import "syscall"
 
-// Attributes put a process into a group of its own, and have it killed when the
-// tests end without their cleanup, as after go test -timeout.
+// Attributes puts a process into its own process group, and has it killed if the tests exit
+// without their cleanup, as after go test -timeout.
 func Attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

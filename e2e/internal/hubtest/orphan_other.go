@@ -4,5 +4,5 @@ package hubtest
 
 import "syscall"
 
-// Attributes put a process into a group of its own.
+// Attributes puts a process into its own process group.
 func Attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

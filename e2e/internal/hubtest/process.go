@@ -26,7 +26,7 @@ func (o output) String() string {
 	return string(b)
 }
 
-// createOutput makes the file of an output.
+// createOutput creates the file of an output.
 func createOutput(t testing.TB, o output) *os.File {
 	f, err := os.Create(string(o))
 	if err != nil {
@@ -35,17 +35,17 @@ func createOutput(t testing.TB, o output) *os.File {
 	return f
 }
 
-// A Process is a program that was started by a test, and ends with it.
+// A Process is a program that was started by a test. It is killed when the test ends.
 type Process struct {
 	t              testing.TB
 	name           string
 	Cmd            *exec.Cmd
 	Stdout, Stderr output
-	Done           chan struct{} // closed when it has ended
+	Done           chan struct{} // closed after it has exited
 }
 
-// environment is the test's own without what configures the programs, and with
-// a home that nobody else uses.
+// environment returns the environment of the test with a new home, without variables of the
+// programs.
 func environment(t testing.TB, extra []string) []string {
 	var env []string
 	for _, v := range os.Environ() {
@@ -57,7 +57,7 @@ func environment(t testing.TB, extra []string) []string {
 	return append(append(env, "HOME="+t.TempDir()), extra...)
 }
 
-// Start starts a program in a process group of its own.
+// Start starts a program in its own process group.
 func Start(t testing.TB, env []string, stdin io.Reader, name string, args ...string) *Process {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -68,13 +68,13 @@ func Start(t testing.TB, env []string, stdin io.Reader, name string, args ...str
 	return Launch(t, cmd)
 }
 
-// Launch starts a command, whose group is its own, and ends with it.
+// Launch starts a command that has its own process group.
 func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{t: t, name: cmd.Path, Cmd: cmd, Done: make(chan struct{})}
 	dir := t.TempDir()
-	said := filepath.Join(dir, filepath.Base(cmd.Path))
-	p.Stdout, p.Stderr = output(said+".out"), output(said+".err")
+	base := filepath.Join(dir, filepath.Base(cmd.Path))
+	p.Stdout, p.Stderr = output(base+".out"), output(base+".err")
 	stdout, stderr := createOutput(t, p.Stdout), createOutput(t, p.Stderr)
 	defer stdout.Close()
 	defer stderr.Close()
@@ -84,18 +84,18 @@ func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 		t.Fatalf("start %s: %v", p.name, err)
 	}
 	if f, ok := cmd.Stdin.(*os.File); ok {
-		_ = f.Close() // it is the process's alone: who writes to it notices its end
+		_ = f.Close() // only the process has it open, so writers notice its exit
 	}
 	go func() {
-		_ = cmd.Wait()                                      // the exit code says it
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it started does not outlive it
+		_ = cmd.Wait()                                      // Wait returns the exit code
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // kill its children
 		close(p.Done)
 	}()
 	t.Cleanup(func() {
 		p.Kill()
 		text := p.Stderr.String()
 		if strings.Contains(text, "WARNING: DATA RACE") || strings.Contains(text, "\npanic: ") || strings.Contains(text, "http: panic") || strings.Contains(text, "panic in a request") {
-			t.Errorf("%s raced or panicked", p.name)
+			t.Errorf("%s reported a data race or a panic", p.name)
 		}
 		if t.Failed() {
 			t.Logf("%v wrote in %s:\n%s%s", cmd.Args, dir, trial.Tail(p.Stdout.String()), trial.Tail(text))
@@ -104,7 +104,7 @@ func Launch(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Feed returns a pipe to feed a process by.
+// Feed returns a pipe for the standard input of a process.
 func Feed(t testing.TB) (stdin, feed *os.File) {
 	t.Helper()
 	stdin, feed, err := os.Pipe()
@@ -115,37 +115,37 @@ func Feed(t testing.TB) (stdin, feed *os.File) {
 	return stdin, feed
 }
 
-// Signal sends a signal to the process itself.
+// Signal sends a signal to the process, not to its group.
 func (p *Process) Signal(s syscall.Signal) {
 	if err := p.Cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.t.Errorf("signal %s: %v", p.name, err)
 	}
 }
 
-// Kill ends the process, and its group, with SIGKILL, and waits.
+// Kill kills the process and its group, and waits.
 func (p *Process) Kill() {
 	select {
 	case <-p.Done:
 		return
 	default:
 	}
-	_ = syscall.Kill(-p.Cmd.Process.Pid, syscall.SIGKILL) // it may have ended just now
+	_ = syscall.Kill(-p.Cmd.Process.Pid, syscall.SIGKILL) // it may have exited just now
 	<-p.Done
 }
 
-// Wait waits for the end and returns the exit code; -1 when a signal ended it.
+// Wait waits until the process exits, and returns the exit code, or -1 after a signal.
 func (p *Process) Wait() int {
 	p.t.Helper()
-	Until(p.t, p.name+" ends", func() error {
+	Until(p.t, p.name+" exits", func() error {
 		if !p.Exited() {
-			return errors.New("it still runs")
+			return errors.New("still running")
 		}
 		return nil
 	})
 	return p.Cmd.ProcessState.ExitCode()
 }
 
-// Exited says whether the process has ended.
+// Exited reports whether the process has exited.
 func (p *Process) Exited() bool {
 	select {
 	case <-p.Done:
@@ -155,10 +155,10 @@ func (p *Process) Exited() bool {
 	}
 }
 
-// WaitLog waits until stderr has a text.
+// WaitLog waits until standard error contains a text.
 func (p *Process) WaitLog(text string) {
 	p.t.Helper()
-	Until(p.t, fmt.Sprintf("%s says %q", p.name, text), func() error {
+	Until(p.t, fmt.Sprintf("%s logs %q", p.name, text), func() error {
 		if !strings.Contains(p.Stderr.String(), text) {
 			return errors.New("not yet")
 		}
@@ -166,7 +166,7 @@ func (p *Process) WaitLog(text string) {
 	})
 }
 
-// Run runs a program to its end and returns its exit code and what it wrote.
+// Run runs a program, and returns its exit code and output.
 func Run(t testing.TB, env []string, stdin io.Reader, name string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := Start(t, env, stdin, name, args...)

@@ -1,6 +1,5 @@
-// Package hubtest starts the built programs, and what they need, for tests: hubs,
-// Redis, NATS, followers, publishers and callbacks. Everything that is started
-// ends with its test.
+// Package hubtest starts the built programs and their environment for tests: hubs, Redis,
+// NATS, followers, publishers and callbacks. Everything stops with its test.
 package hubtest
 
 import (
@@ -18,11 +17,11 @@ import (
 // Rshub, Rspublish and Rsmirror are the built programs.
 var Rshub, Rspublish, Rsmirror string
 
-// Timeout is how long a condition may take to come true. Only a failing test
-// waits that long.
+// Timeout is the time within which a condition must become true. Only a failing test waits that
+// long.
 var Timeout = 30 * time.Second
 
-// Main is the TestMain of every package: it builds the programs and runs the tests.
+// Main is the TestMain of every package. It builds the programs and runs the tests.
 func Main(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
@@ -53,11 +52,10 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// Until waits until cond returns nil, and fails the test with its last error
-// when that takes too long.
+// Until waits until cond returns nil, and fails the test with its last error after Timeout.
 func Until(t testing.TB, what string, cond func() error) {
 	t.Helper()
 	if err := trial.Poll(Timeout, cond); err != nil {
-		t.Fatalf("waited %v in vain until %s: %v", Timeout, what, err)
+		t.Fatalf("timeout after %v until %s: %v", Timeout, what, err)
 	}
 }

@@ -7,21 +7,20 @@ import (
 	"testing"
 )
 
-// A Proxy stands between hubs and Redis or NATS. It can hold what it should forward, and
-// be pointed elsewhere.
+// A Proxy forwards connections of hubs to Redis or NATS. It can pause, and change its target.
 type Proxy struct {
 	listener net.Listener
 
-	mu    sync.Mutex
-	to    string
-	running  chan struct{} // closed while it forwards
-	pauseAfter  int           // bytes until it holds by itself; 0: it does not
-	pauseAt    []byte        // it holds by itself when this comes; empty: it does not
-	conns map[net.Conn]bool
-	wg    sync.WaitGroup
+	mu         sync.Mutex
+	to         string
+	running    chan struct{} // closed unless paused
+	pauseAfter int           // bytes until it pauses; 0 if not set
+	pauseAt    []byte        // text at which it pauses; empty if not set
+	conns      map[net.Conn]bool
+	wg         sync.WaitGroup
 }
 
-// StartProxy starts a proxy to an address, until the end of the test.
+// StartProxy starts a proxy to an address. It stops with the test.
 func StartProxy(t testing.TB, to string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,31 +39,32 @@ func StartProxy(t testing.TB, to string) *Proxy {
 	return p
 }
 
-// Addr is where the proxy listens.
+// Addr returns the address of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Pause keeps what comes from now on, in both directions, until release.
+// Pause holds all data in both directions until Resume.
 func (p *Proxy) Pause() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.running = make(chan struct{})
 }
 
-// PauseAfter is hold, once so many bytes have passed.
+// PauseAfter pauses after a number of bytes. Zero removes the limit.
 func (p *Proxy) PauseAfter(bytes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pauseAfter = bytes
 }
 
-// PauseAt is hold, once a text comes; what comes together with the text is held too.
+// PauseAt pauses when a text arrives. It also holds the data that arrives together with the
+// text.
 func (p *Proxy) PauseAt(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pauseAt = []byte(text)
 }
 
-// Paused reports whether it holds something by now.
+// Paused reports whether the proxy is paused.
 func (p *Proxy) Paused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,7 +76,7 @@ func (p *Proxy) Paused() bool {
 	}
 }
 
-// Resume forwards what was held, and goes on.
+// Resume forwards the held data and all later data.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,8 +87,8 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// SetTarget cuts all connections and connects to another server from now on; to
-// none when that is empty.
+// SetTarget closes all connections, and connects to another address from now on. With "" it
+// connects to none.
 func (p *Proxy) SetTarget(to string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

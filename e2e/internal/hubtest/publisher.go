@@ -13,12 +13,11 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// A Publisher publishes small batches one after the other, and remembers what
-// the hub said to each.
+// A Publisher publishes small batches one after the other, and records the responses.
 type Publisher struct {
 	Name   string
-	Keyed  bool         // tries again, with a key, until the hub accepts; else never
-	Client *http.Client // nil: the one that keeps no connections
+	Keyed  bool         // whether it retries with a key until the hub accepts
+	Client *http.Client // default: Client
 
 	mu      sync.Mutex
 	Batches []*batch
@@ -26,22 +25,21 @@ type Publisher struct {
 	done    chan struct{}
 }
 
-// A batch is one batch. Without a receipt it is unknown whether the memory
-// has it.
+// A batch is one published batch. Without a receipt it is unknown whether the memory has it.
 type batch struct {
 	Texts   []string
 	receipt *Receipt
 	Tries   int
-	last    string   // what was said last
-	Errs    []string // what was said to tries that failed
+	last    string   // last response or error
+	Errs    []string // responses and errors of failed attempts
 }
 
-// StartPublisher starts a publisher, which goes on until its finish.
+// StartPublisher starts a publisher, which runs until Finish.
 func StartPublisher(t testing.TB, h *Hub, set, name string, keyed bool) *Publisher {
 	return (&Publisher{Name: name, Keyed: keyed}).Start(t, h, set)
 }
 
-// Start starts it, and returns it.
+// Start starts the publisher, and returns it.
 func (p *Publisher) Start(t testing.TB, h *Hub, set string) *Publisher {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop, p.done = cancel, make(chan struct{})
@@ -58,7 +56,7 @@ func (p *Publisher) Start(t testing.TB, h *Hub, set string) *Publisher {
 	return p
 }
 
-// Finish lets the batch that is under way be answered, and ends.
+// Finish waits for the response to the current batch, and stops.
 func (p *Publisher) Finish() {
 	p.stop()
 	<-p.done
@@ -71,7 +69,7 @@ func (p *Publisher) publishBatch(ctx context.Context, topic string, i int) {
 		line := fmt.Sprintf(`{"loc":"https://direct.example.org/%s/%d/%d","change":"created"}`, p.Name, i, j)
 		e, err := trial.ParseEntry([]byte(line))
 		if err != nil {
-			panic(err) // the line stands above
+			panic(err) // the line is constant
 		}
 		lines, b.Texts = append(lines, line), append(b.Texts, e.Text)
 	}
@@ -119,7 +117,7 @@ func (p *Publisher) publishBatch(ctx context.Context, topic string, i int) {
 	}
 }
 
-// Acknowledged counts the batches that were accepted.
+// Acknowledged returns the number of accepted batches.
 func (p *Publisher) Acknowledged() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,8 +129,8 @@ func (p *Publisher) Acknowledged() (n int) {
 	return n
 }
 
-// Check checks that a memory has exactly what was acknowledged, and of what was
-// not at most the whole.
+// Check fails the test unless a memory has every acknowledged batch exactly once, and each
+// unacknowledged one either whole or not at all.
 func (p *Publisher) Check(t testing.TB, all []trial.Entry) {
 	t.Helper()
 	p.mu.Lock()
@@ -150,11 +148,11 @@ func (p *Publisher) Check(t testing.TB, all []trial.Entry) {
 		case b.receipt != nil:
 			var err error
 			if first, _, err = SplitCursor(b.receipt.First); err != nil || b.receipt.Count != len(b.Texts) {
-				t.Fatalf("%s %d: the receipt %+v for %d changes: %v", p.Name, i+1, b.receipt, len(b.Texts), err)
+				t.Fatalf("%s %d: got receipt %+v for %d changes: %v", p.Name, i+1, b.receipt, len(b.Texts), err)
 			}
 			known++
 		case p.Keyed:
-			t.Fatalf("%s %d was not accepted after %d tries: %s", p.Name, i+1, b.Tries, b.last)
+			t.Fatalf("%s %d: not accepted after %d attempts: %s", p.Name, i+1, b.Tries, b.last)
 		default:
 			unknown++
 			if at := places[b.Texts[0]]; len(at) > 0 {
@@ -164,13 +162,13 @@ func (p *Publisher) Check(t testing.TB, all []trial.Entry) {
 		for j, text := range b.Texts {
 			at := places[text]
 			if want := first + uint64(j); first == 0 && len(at) > 0 || first > 0 && (len(at) != 1 || at[0] != want) {
-				t.Fatalf("%s %d is at %v in the memory, not at %d: %s (%d tries, %s)", p.Name, i+1, at, want, text, b.Tries, b.last)
+				t.Fatalf("%s %d: got positions %v, want %d: %s (%d attempts, %s)", p.Name, i+1, at, want, text, b.Tries, b.last)
 			}
 			delete(places, text)
 		}
 	}
 	if len(places) > 0 {
-		t.Fatalf("%s: the memory has what was never published: %v", p.Name, places)
+		t.Fatalf("%s: memory has changes that were never published: %v", p.Name, places)
 	}
-	t.Logf("%s: %d batches were acknowledged, %d were not", p.Name, known, unknown)
+	t.Logf("%s: %d acknowledged batches, %d unacknowledged", p.Name, known, unknown)
 }

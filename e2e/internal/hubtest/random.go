@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Seed returns the seed of a test's choices, and logs how to repeat them. It is RSHUB_E2E_SEED,
-// or usual if that is not set.
+// Seed returns the seed of the random choices of a test, and logs how to repeat them. The seed
+// is RSHUB_E2E_SEED, or usual if that is not set.
 func Seed(t *testing.T, usual uint64) uint64 {
 	t.Helper()
 	seed := usual
@@ -22,7 +22,7 @@ func Seed(t *testing.T, usual uint64) uint64 {
 	return seed
 }
 
-// Random returns the choices of a test, which are others in each run. See Seed.
+// Random returns a source of random choices that differ in each run. See Seed.
 func Random(t *testing.T) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t, rand.Uint64()%1_000_000), 12))

@@ -12,14 +12,13 @@ import (
 	"time"
 )
 
-// A RedisServer is a real Redis that loses nothing that it has acknowledged, and
-// can be killed and started again.
+// A RedisServer is a real Redis that syncs every write, and can be killed and restarted.
 type RedisServer struct {
 	*Process
 	Addr, Dir string
 }
 
-// Start starts the server, anew or again, and waits until it listens.
+// Start starts the server, possibly again, and waits until it listens.
 func (r *RedisServer) Start(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
@@ -36,7 +35,7 @@ func (r *RedisServer) Start(t testing.TB) {
 	})
 }
 
-// StartRedis starts a Redis of its own.
+// StartRedis starts a new Redis.
 func StartRedis(t *testing.T) *RedisServer {
 	t.Helper()
 	r := &RedisServer{Addr: FreePort(t), Dir: t.TempDir()}
@@ -44,7 +43,7 @@ func StartRedis(t *testing.T) *RedisServer {
 	return r
 }
 
-// Command runs a command in Redis and returns its answer; an error fails the test.
+// Command executes a command and returns the reply. An error fails the test.
 func (r *RedisServer) Command(t *testing.T, words ...string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.Addr)
@@ -67,7 +66,7 @@ func (r *RedisServer) Command(t *testing.T, words ...string) string {
 		line = string(b)
 	}
 	if err != nil || strings.HasPrefix(line, "-") {
-		t.Fatalf("Redis answers %q with %q: %v", words, line, err)
+		t.Fatalf("Redis command %q = %q, %v", words, line, err)
 	}
 	return line
 }

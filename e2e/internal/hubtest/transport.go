@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// header is the follower's own headers, and one for what it accepts.
+// header returns the headers of the follower with an Accept header.
 func (f *Follower) header(accept string) http.Header {
 	h := http.Header{}
 	for _, s := range f.Headers {
@@ -31,12 +31,12 @@ func (f *Follower) header(accept string) http.Header {
 	return h
 }
 
-// URL is where the next connection begins, for every way of following.
+// URL returns the URL of the next connection.
 func (f *Follower) URL() string {
 	return f.Hub.Topic(f.Set) + "?since=" + url.QueryEscape(f.CurrentCursor()) + f.Query
 }
 
-// webSocket follows until the connection ends, and returns how it did.
+// webSocket follows until the connection ends, and returns its error.
 func (f *Follower) webSocket(ctx context.Context) error {
 	u := "ws" + strings.TrimPrefix(f.URL(), "http")
 	dialer := websocket.Dialer{TLSClientConfig: f.TLS}
@@ -56,7 +56,7 @@ func (f *Follower) webSocket(ctx context.Context) error {
 	return f.ReadMessages(conn)
 }
 
-// ReadMessages takes what comes over a WebSocket until it ends.
+// ReadMessages handles the messages of a WebSocket until it closes.
 func (f *Follower) ReadMessages(conn *websocket.Conn) error {
 	for first := true; ; first = false {
 		_, b, err := conn.ReadMessage()
@@ -77,7 +77,7 @@ func (f *Follower) ReadMessages(conn *websocket.Conn) error {
 		}
 		if first && !m.Diverged {
 			if len(m.Changes) > 0 || m.After != m.Cursor {
-				return f.protocolError("the first message is not only a cursor: %.200s", b)
+				return f.protocolError("first message has more than a cursor: %.200s", b)
 			}
 			f.setStart(m.Cursor)
 			continue
@@ -86,7 +86,7 @@ func (f *Follower) ReadMessages(conn *websocket.Conn) error {
 	}
 }
 
-// notification reads a message that is XML.
+// notification parses an XML message.
 func (f *Follower) notification(b []byte) (m Message, err error) {
 	l, err := trial.ReadList(b)
 	if err != nil {
@@ -100,14 +100,14 @@ func (f *Follower) notification(b []byte) (m Message, err error) {
 	return m, nil
 }
 
-// eventStream follows until the stream ends, and returns how it did.
+// eventStream follows until the stream ends, and returns its error.
 func (f *Follower) eventStream(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.URL(), nil)
 	if err != nil {
 		return err
 	}
 	req.Header = f.header("text/event-stream")
-	if f.Started { // as a browser does it: the URL stays, the header wins
+	if f.Started { // as in a browser: same URL, the header has precedence
 		req.URL.RawQuery = "since=start" + f.Query
 		req.Header.Set("Last-Event-ID", f.CurrentCursor())
 	}
@@ -158,7 +158,7 @@ func (f *Follower) readEvents(r io.Reader) error {
 		}
 		switch {
 		case data == "":
-			return f.protocolError("the event %q with the id %q has no data", event, id)
+			return f.protocolError("event %q with ID %q has no data", event, id)
 		case event == "gone":
 			return fmt.Errorf("%w: event gone: %s", ErrGone, data)
 		case event != "":
@@ -170,7 +170,7 @@ func (f *Follower) readEvents(r io.Reader) error {
 		}
 		switch {
 		case first && !m.Diverged && (len(m.Changes) > 0 || m.After != m.Cursor || m.Cursor != id):
-			return f.protocolError("the first event is not only a cursor: %.200s", data)
+			return f.protocolError("first event has more than a cursor: %.200s", data)
 		case first && !m.Diverged:
 			f.setStart(id)
 		default:
@@ -180,7 +180,7 @@ func (f *Follower) readEvents(r io.Reader) error {
 	}
 }
 
-// poll walks from page to page until one fails.
+// poll requests page after page until one fails.
 func (f *Follower) poll(ctx context.Context) error {
 	next := f.URL() + "&limit=700"
 	for {
@@ -208,15 +208,15 @@ func (f *Follower) poll(ctx context.Context) error {
 			return f.protocolError("%s: %v", b, err)
 		}
 		if links := resp.Header.Values("Link"); m.Next == "" || !slices.Contains(links, "<"+m.Next+`>; rel="next"`) {
-			return f.protocolError("next is %q, and Link %q", m.Next, links)
+			return f.protocolError("got next %q and Link %q, want a Link to next", m.Next, links)
 		}
 		f.handleMessage(&m, m.Cursor)
-		// The link names the URL of all hubs; here nothing balances between them.
+		// The link has the base URL of the cluster; the test has no load balancer.
 		if next = m.Next; strings.Contains(next, "/sets/") {
 			next = f.Hub.URL + next[strings.Index(next, "/sets/"):]
 		}
 		if !strings.Contains(next, "&wait=") {
-			next += "&wait=10s" // the first page only says where it begins
+			next += "&wait=10s" // the first page must return immediately
 		}
 	}
 }

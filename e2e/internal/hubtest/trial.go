@@ -6,16 +6,16 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// CallbackEnv are variables with which a hub calls this machine, and grants short leases.
+// CallbackEnv are variables that let a hub call this machine and grant short leases.
 var CallbackEnv = []string{"RSHUB_CALLBACK_ALLOW=127.0.0.0/8,::1/128", "RSHUB_LEASE_MIN=1s"}
 
-// StartWebSub starts a hub for callbacks.
+// StartWebSub starts a hub with CallbackEnv.
 func StartWebSub(t testing.TB, env ...string) *Hub {
 	t.Helper()
 	return StartHub(t, append(CallbackEnv[:len(CallbackEnv):len(CallbackEnv)], env...)...)
 }
 
-// NewTrial is a trial of a hub, which lasts as long as the test.
+// NewTrial returns a trial of a hub. It lasts as long as the test.
 func NewTrial(t testing.TB, h *Hub) *trial.Trial {
 	t.Helper()
 	tr := trial.New(t, &trial.Hub{URL: h.URL, Client: Client, Timeout: Timeout})
@@ -27,7 +27,7 @@ func NewTrial(t testing.TB, h *Hub) *trial.Trial {
 	return tr
 }
 
-// A Subscription is what a hub shows of a subscription.
+// A Subscription is the representation of a subscription at a hub.
 type Subscription struct {
 	ID, Callback string
 	Gaps         int

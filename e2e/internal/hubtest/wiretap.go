@@ -11,26 +11,25 @@ import (
 	"testing"
 )
 
-// A Wiretap is somebody who reaches NATS and nothing else. It hears every message, and
-// can send any.
+// A Wiretap is a client that reaches only NATS. It receives every message, and can send any.
 type Wiretap struct {
 	conn net.Conn
 
-	mu    sync.Mutex
-	heard map[string][][]byte // by subject
+	mu       sync.Mutex
+	messages map[string][][]byte // by subject
 }
 
-// StartWiretap connects to a NATS server, and hears all that is said from then on.
+// StartWiretap connects to a NATS server, and receives all messages from then on.
 func StartWiretap(t testing.TB, n *NATSServer) *Wiretap {
 	t.Helper()
 	conn, err := net.Dial("tcp", n.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Wiretap{conn: conn, heard: map[string][][]byte{}}
+	w := &Wiretap{conn: conn, messages: map[string][][]byte{}}
 	lines := bufio.NewReader(conn)
 	w.send(t, "CONNECT {\"verbose\":false}\r\nSUB > 1\r\nPING\r\n")
-	for line := ""; line != "PONG\r\n"; { // then the server has taken the rest
+	for line := ""; line != "PONG\r\n"; { // after PONG the server has processed SUB
 		if line, err = lines.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
@@ -54,8 +53,8 @@ func (w *Wiretap) send(t testing.TB, text string) {
 	}
 }
 
-// listen reads messages until the connection ends: MSG subject sid [reply] length, and
-// the message in lines of its own.
+// listen reads messages until the connection closes: MSG subject sid [reply] length, then the
+// payload on its own line.
 func (w *Wiretap) listen(lines *bufio.Reader) {
 	for {
 		line, err := lines.ReadString('\n')
@@ -78,16 +77,16 @@ func (w *Wiretap) listen(lines *bufio.Reader) {
 			return
 		}
 		w.mu.Lock()
-		w.heard[words[1]] = append(w.heard[words[1]], message[:n])
+		w.messages[words[1]] = append(w.messages[words[1]], message[:n])
 		w.mu.Unlock()
 	}
 }
 
-// Messages returns what was said about a subject so far.
+// Messages returns the messages received so far on a subject.
 func (w *Wiretap) Messages(subject string) [][]byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := w.heard[subject]
+	all := w.messages[subject]
 	return all[:len(all):len(all)]
 }
 

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// An Response is a whole response.
+// A Response is an HTTP response with its body.
 type Response struct {
 	Status int
 	Header http.Header
 	Body   []byte
 }
 
-// Exchange makes a request with headers "Name: value", and reads the whole answer.
+// Exchange makes a request with headers of the form "Name: value", and reads the response.
 func Exchange(client *http.Client, method, url string, body io.Reader, headers ...string) (*Response, error) {
 	req, err := http.NewRequest(method, url, body)
 	if err != nil {
@@ -23,7 +23,7 @@ func Exchange(client *http.Client, method, url string, body io.Reader, headers .
 		name, value, _ := strings.Cut(h, ": ")
 		req.Header.Add(name, value)
 	}
-	req.Host = req.Header.Get("Host") // empty: that of the URL
+	req.Host = req.Header.Get("Host") // empty means the host of the URL
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
@@ -33,11 +33,11 @@ func Exchange(client *http.Client, method, url string, body io.Reader, headers .
 	return &Response{resp.StatusCode, resp.Header, b}, err
 }
 
-// Tail is the end of a long text.
+// Tail returns the end of a long text.
 func Tail(s string) string {
-	const most = 6000
-	if len(s) > most {
-		s = "…" + s[len(s)-most:]
+	const limit = 6000
+	if len(s) > limit {
+		s = "…" + s[len(s)-limit:]
 	}
 	return s
 }

@@ -16,28 +16,28 @@ import (
 	"time"
 )
 
-// What arrives at a callback.
+// The kinds of requests to a callback.
 const (
 	Verification = "verification"
 	Denial       = "denial"
 	Delivery     = "delivery"
 )
 
-// An CallbackRequest is one request of the hub.
+// A CallbackRequest is a request of the hub to a callback.
 type CallbackRequest struct {
 	kind   string
 	At     time.Time
-	Target string // path and query as they were sent
+	Target string // path and query as sent
 	Query  url.Values
 	Header http.Header
 	Body   []byte
-	Status int // that was answered; 0: none, or not yet
+	Status int // status of the response; 0 if there is none yet
 }
 
-// Contains says whether a delivery has a mark.
+// Contains reports whether a delivery has a mark.
 func (a CallbackRequest) Contains(mark string) bool { return strings.Contains(string(a.Body), mark) }
 
-// Param is a parameter that the hub has appended.
+// Param returns a parameter that the hub has appended.
 func (a CallbackRequest) Param(name string) string {
 	if all := a.Query[name]; len(all) > 0 {
 		return all[len(all)-1]
@@ -45,33 +45,33 @@ func (a CallbackRequest) Param(name string) string {
 	return ""
 }
 
-// Challenge is what the subscriber has to send back. A callback may have a
-// parameter of that name itself: the hub's is the last.
+// Challenge returns the challenge that the subscriber must echo. A callback may have a parameter
+// of that name itself: the one of the hub is last.
 func (a CallbackRequest) Challenge() string { return a.Param("hub.challenge") }
 
-// CheckSignature checks a delivery's signature.
+// CheckSignature checks the signature of a delivery.
 func CheckSignature(d *CallbackRequest, secret string) error {
 	all := d.Header.Values("X-Hub-Signature")
 	if len(all) != 1 {
-		return fmt.Errorf("there are %d signatures", len(all))
+		return fmt.Errorf("got %d signatures, want 1", len(all))
 	}
 	method, hexed, _ := strings.Cut(all[0], "=")
 	h := map[string]func() hash.Hash{"sha1": sha1.New, "sha256": sha256.New, "sha384": sha512.New384, "sha512": sha512.New}[method]
 	got, err := hex.DecodeString(hexed)
 	if err != nil || h == nil {
-		return fmt.Errorf("X-Hub-Signature is %q", all[0])
+		return fmt.Errorf("invalid X-Hub-Signature %q", all[0])
 	}
 	mac := hmac.New(h, []byte(secret))
 	mac.Write(d.Body)
 	if !hmac.Equal(got, mac.Sum(nil)) {
-		return fmt.Errorf("X-Hub-Signature %s is not that of the body with %.20q", all[0], secret)
+		return fmt.Errorf("X-Hub-Signature %s does not match the body with secret %.20q", all[0], secret)
 	}
 	return nil
 }
 
 var linkForm = regexp.MustCompile(`<([^>]*)>([^,<]*)`)
 
-// Links are the targets of the links with a relation in a header.
+// Links returns the targets of the links with a relation in a header.
 func Links(h http.Header, rel string) (targets []string) {
 	for _, l := range linkForm.FindAllStringSubmatch(strings.Join(h.Values("Link"), ", "), -1) {
 		for p := range strings.SplitSeq(l[2], ";") {
@@ -86,16 +86,16 @@ func Links(h http.Header, rel string) (targets []string) {
 	return targets
 }
 
-// SelfOf is the topic that a delivery says it is of.
+// SelfOf returns the topic that a delivery states.
 func SelfOf(d *CallbackRequest) string { return strings.Join(Links(d.Header, "self"), " ") }
 
-// PathOf is a URL's path with its query, as they are written.
+// PathOf returns the path of a URL with its query, as written.
 func PathOf(u string) string {
 	rest := u[strings.Index(u, "://")+3:]
 	return rest[strings.Index(rest, "/"):]
 }
 
-// LeaseOf is the lease that a verification grants, 0 when it says none.
+// LeaseOf returns the lease that a verification grants, or 0 if it states none.
 func LeaseOf(v *CallbackRequest) int64 {
 	n, err := strconv.ParseInt(v.Param("hub.lease_seconds"), 10, 64)
 	if err != nil || n < 1 {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A Server is a destination's HTTP server, with any number of callbacks.
+// A Server is the HTTP server of a destination, with any number of callbacks.
 type Server struct {
 	URL string
 
@@ -22,21 +22,21 @@ type Server struct {
 	callbacks map[string]*Callback // by the first two segments of the path
 }
 
-// newName makes a name that no other callback or topic has.
+// newName returns a name that no other callback or topic has.
 func newName() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// A Callback is one callback URL: what it answers, and what arrived.
+// A Callback is a callback URL with its replies and the requests that it received.
 type Callback struct {
 	URL  string
-	done chan struct{} // closed when nobody waits for it any more
+	done chan struct{} // closed when the test ends
 
-	mu      sync.Mutex
-	replies map[string][]Reply // by kind; the last one stays
+	mu       sync.Mutex
+	replies  map[string][]Reply // by kind; the last one repeats
 	requests []*CallbackRequest
 }
 
-// Serve starts a server on an address, such as 127.0.0.1:0, until the end of the
-// test. What is before it sees the requests first, if it is not nil.
+// Serve starts a server on an address, such as 127.0.0.1:0, until the test ends. If before is
+// not nil, it wraps the handler.
 func Serve(t testing.TB, addr string, before func(http.Handler) http.Handler) *Server {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -52,12 +52,12 @@ func Serve(t testing.TB, addr string, before func(http.Handler) http.Handler) *S
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // until it is closed
+		_ = server.Serve(l) // until Close
 	}()
 	t.Cleanup(func() {
 		s.mu.Lock()
 		for _, c := range s.callbacks {
-			close(c.done) // lets go what is kept waiting
+			close(c.done) // releases hanging replies
 		}
 		s.mu.Unlock()
 		_ = server.Close()
@@ -66,8 +66,8 @@ func Serve(t testing.TB, addr string, before func(http.Handler) http.Handler) *S
 	return s
 }
 
-// Add makes a callback that confirms all and takes all. The rest comes behind
-// its path and may hold a query.
+// Add adds a callback that confirms all verifications and accepts all deliveries. rest is
+// appended to its path and may have a query.
 func (s *Server) Add(rest string) *Callback {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *Server) Add(rest string) *Callback {
 	return c
 }
 
-// ServeHTTP answers what the hub asks of callbacks.
+// ServeHTTP handles requests of the hub to callbacks.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	segments := strings.SplitN(r.URL.EscapedPath(), "/", 4) // "", callback, number, rest
 	var c *Callback
@@ -94,7 +94,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the hub went away in the middle: it is no delivery
+		return // the hub closed the connection: not a complete delivery
 	}
 	a := &CallbackRequest{At: time.Now(), Target: r.RequestURI, Query: r.URL.Query(), Header: r.Header.Clone(), Body: body}
 	switch {
@@ -117,14 +117,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	c.mu.Unlock()
-	noted := &statusRecorder{ResponseWriter: w}
-	answer(noted, a, c.done)
+	recorder := &statusRecorder{ResponseWriter: w}
+	answer(recorder, a, c.done)
 	c.mu.Lock()
-	a.Status = noted.status
+	a.Status = recorder.status
 	c.mu.Unlock()
 }
 
-// A statusRecorder remembers the status that is answered.
+// A statusRecorder records the status of a response.
 type statusRecorder struct {
 	http.ResponseWriter
 	status int
@@ -137,15 +137,15 @@ func (n *statusRecorder) WriteHeader(status int) {
 
 func (n *statusRecorder) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
-// Respond says how arrivals of a kind are answered, one after the other; the last
-// answer stays.
+// Respond sets the replies to requests of a kind. They are used in order, and the last one
+// repeats.
 func (c *Callback) Respond(kind string, answers ...Reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replies[kind] = answers
 }
 
-// Requests returns what arrived of a kind so far, or of all kinds, as copies.
+// Requests returns copies of the requests received so far, of some kinds or of all.
 func (c *Callback) Requests(kinds ...string) (all []CallbackRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -157,7 +157,7 @@ func (c *Callback) Requests(kinds ...string) (all []CallbackRequest) {
 	return all
 }
 
-// describe shows what arrived, for the log.
+// describe lists the received requests for the log.
 func (c *Callback) describe() string {
 	var b strings.Builder
 	for i, a := range c.Requests() {
@@ -165,7 +165,7 @@ func (c *Callback) describe() string {
 			b.WriteString("and more\n")
 			break
 		}
-		fmt.Fprintf(&b, "%s %s %s, %d bytes, answered %d; %v\n", a.At.Format("05.000"), a.kind, a.Target, len(a.Body), a.Status, a.Header)
+		fmt.Fprintf(&b, "%s %s %s, %d bytes, status %d; %v\n", a.At.Format("05.000"), a.kind, a.Target, len(a.Body), a.Status, a.Header)
 	}
 	return b.String()
 }

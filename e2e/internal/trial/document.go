@@ -10,17 +10,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A List is a ResourceSync document, and what only the hub's own attributes in
-// it say.
+// A List is a ResourceSync document with the attributes of the hub.
 type List struct {
 	*resourcesync.Document
 	After, Cursor string
 	Diverged      bool
 	Entries       []Entry
-	Changes       []json.RawMessage // the entries, as the hub shows them in JSON
+	Changes       []json.RawMessage // the entries in the JSON form of the hub
 }
 
-// ReadList reads a ResourceSync document.
+// ReadList parses a ResourceSync document.
 func ReadList(b []byte) (*List, error) {
 	doc, err := resourcesync.ReadXML(bytes.NewReader(b), resourcesync.Limits{})
 	if err != nil {
@@ -30,7 +29,7 @@ func ReadList(b []byte) (*List, error) {
 	return l, l.readHubAttributes(b)
 }
 
-// A hubAttributes is what the hub's attributes say of a rs:md.
+// hubAttributes are the attributes of the hub in an rs:md element.
 type hubAttributes struct {
 	After          string `xml:"https://github.com/rshub/rshub/terms/ after,attr"`
 	Cursor         string `xml:"https://github.com/rshub/rshub/terms/ cursor,attr"`
@@ -39,8 +38,8 @@ type hubAttributes struct {
 	SourceDatetime string `xml:"https://github.com/rshub/rshub/terms/ sourceDatetime,attr"`
 }
 
-// readHubAttributes reads the hub's own attributes, which rshub's reader leaves out as
-// it leaves out those of anybody who sends them.
+// readHubAttributes reads the attributes of the hub, which the parser of rshub ignores, as it
+// ignores those of any sender.
 func (l *List) readHubAttributes(b []byte) error {
 	var doc struct {
 		MD  hubAttributes `xml:"http://www.openarchives.org/rs/terms/ md"`
@@ -53,7 +52,7 @@ func (l *List) readHubAttributes(b []byte) error {
 	}
 	l.After, l.Cursor, l.Diverged = doc.MD.After, doc.MD.Cursor, doc.MD.Diverged
 	if l.Cursor == "" {
-		return nil // no list of changes
+		return nil // not a list of changes
 	}
 	for i := range l.Items {
 		c := l.Items[i].Change

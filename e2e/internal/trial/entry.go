@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// An Entry is a change as somebody saw it. Its text is the change itself, in a
-// form in which equal changes are equal.
+// An Entry is a change as a client received it. Its text is the change in a canonical form.
 type Entry struct {
 	Position uint64
-	Datetime string // the hub's
+	Datetime string // assigned by the hub
 	Text     string
 }
 
-// ParseEntry reads a change as it is sent, or as the hub shows it in JSON. It
-// does not use rshub's own reader: that one is tested here.
+// ParseEntry parses a change in the published form, or in the JSON form of the hub. It does not
+// use the parser of rshub, which is under test.
 func ParseEntry(b []byte) (e Entry, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -28,11 +27,11 @@ func ParseEntry(b []byte) (e Entry, err error) {
 	if p, ok := c["position"].(json.Number); ok {
 		n, err := p.Int64()
 		if err != nil || n < 1 {
-			return e, fmt.Errorf("position %v", p)
+			return e, fmt.Errorf("invalid position %v", p)
 		}
 		e.Position = uint64(n)
 		if e.Datetime, ok = c["datetime"].(string); !ok {
-			return e, errors.New("an entry without datetime")
+			return e, errors.New("entry has no datetime")
 		}
 		delete(c, "position")
 		delete(c, "datetime")
@@ -45,7 +44,7 @@ func ParseEntry(b []byte) (e Entry, err error) {
 	return e, err
 }
 
-// canonical writes times in one way, and members in one order.
+// canonical returns a change with normalized times and sorted members.
 func canonical(c map[string]any) (string, error) {
 	objects := []map[string]any{c}
 	if links, ok := c["ln"].([]any); ok {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Reply answers an arrival.
-type Reply func(w http.ResponseWriter, a *CallbackRequest, over <-chan struct{})
+// A Reply responds to a request of the hub. done is closed when the test ends.
+type Reply func(w http.ResponseWriter, a *CallbackRequest, done <-chan struct{})
 
-// Confirm is how a subscriber confirms its intent.
+// Confirm confirms a verification.
 func Confirm(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 	ConfirmWith(http.StatusOK)(w, a, nil)
 }
@@ -18,11 +18,11 @@ func Confirm(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 func ConfirmWith(code int) Reply {
 	return func(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 		w.WriteHeader(code)
-		_, _ = io.WriteString(w, a.Challenge()) // the hub may be gone
+		_, _ = io.WriteString(w, a.Challenge()) // the hub may have been killed
 	}
 }
 
-// ReplyBody answers a verification with a body made of the challenge.
+// ReplyBody responds to a verification with a body derived from the challenge.
 func ReplyBody(code int, body func(challenge string) string) Reply {
 	return func(w http.ResponseWriter, a *CallbackRequest, _ <-chan struct{}) {
 		w.WriteHeader(code)
@@ -30,7 +30,7 @@ func ReplyBody(code int, body func(challenge string) string) Reply {
 	}
 }
 
-// Status answers with a status, headers "Name: value", and no body.
+// Status responds with a status, headers of the form "Name: value", and no body.
 func Status(code int, headers ...string) Reply {
 	return func(w http.ResponseWriter, _ *CallbackRequest, _ <-chan struct{}) {
 		for _, h := range headers {
@@ -41,29 +41,29 @@ func Status(code int, headers ...string) Reply {
 	}
 }
 
-// Hang gives no answer until the callback's end.
-func Hang(_ http.ResponseWriter, _ *CallbackRequest, over <-chan struct{}) { <-over }
+// Hang sends no response until the test ends.
+func Hang(_ http.ResponseWriter, _ *CallbackRequest, done <-chan struct{}) { <-done }
 
-// HangUntil answers only when it may.
+// HangUntil waits for may, then calls another reply.
 func HangUntil(may <-chan struct{}, then Reply) Reply {
-	return func(w http.ResponseWriter, a *CallbackRequest, over <-chan struct{}) {
+	return func(w http.ResponseWriter, a *CallbackRequest, done <-chan struct{}) {
 		select {
 		case <-may:
-			then(w, a, over)
-		case <-over:
+			then(w, a, done)
+		case <-done:
 		}
 	}
 }
 
-// Before does something and then answers.
+// Before calls a function before another reply.
 func Before(do func(), then Reply) Reply {
-	return func(w http.ResponseWriter, a *CallbackRequest, over <-chan struct{}) {
+	return func(w http.ResponseWriter, a *CallbackRequest, done <-chan struct{}) {
 		do()
-		then(w, a, over)
+		then(w, a, done)
 	}
 }
 
-// HangUp closes the connection without an answer.
+// HangUp closes the connection without a response.
 func HangUp(w http.ResponseWriter, _ *CallbackRequest, _ <-chan struct{}) {
 	if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = conn.Close()

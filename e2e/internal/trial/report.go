@@ -1,14 +1,14 @@
 package trial
 
-// A Report is what one callback of the program internal/callbacks has taken.
+// A Report is the state of one callback of internal/callbacks.
 type Report struct {
-	Verified   int      // verifications that were confirmed
+	Verified   int      // confirmed verifications
 	Denied     int      // denials
-	Deliveries int      // that were taken
-	Entries    int      // in them, without repeats
-	Position   uint64   // of the last one
-	Digest     string   // of the positions and locs, in the order they came, without repeats
-	Repeats    int      // deliveries that held what was taken before
-	Gaps       []string // RS-Gap, as it was told
-	Faults     []string // what should not be
+	Deliveries int      // accepted deliveries
+	Entries    int      // entries in them, without repeats
+	Position   uint64   // position of the last entry
+	Digest     string   // digest of the positions and locs in order of arrival, without repeats
+	Repeats    int      // deliveries that started with known entries
+	Gaps       []string // values of RS-Gap
+	Faults     []string // violations of the protocol
 }

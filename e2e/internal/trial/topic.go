@@ -8,25 +8,23 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Topic is what a trial subscribes to. Each change of it has a mark, which the
-// delivery contains.
+// A Topic is a topic of a trial. Each change has a mark, which is a text in the delivery.
 type Topic struct {
 	URL, Set string
 	marks    int
-	until    time.Time // the end of the last notification's interval
+	until    time.Time // end of the interval of the last notification
 }
 
-// Mark is that of the newest change.
+// Mark returns the mark of the newest change.
 func (tp *Topic) Mark() string { return MarkOf(tp.loc(tp.marks)) }
 
 func (tp *Topic) loc(n int) string { return fmt.Sprintf("https://example.org/%s/%d", tp.Set, n) }
 
-// MarkOf is how a delivery shows that a resource changed.
+// MarkOf returns the mark of a change of a resource.
 func MarkOf(loc string) string { return "<loc>" + loc + "</loc>" }
 
-// Notify makes a topic's next change notification: these resources were created.
-// Its interval begins where the one before ended, and the changes follow each
-// other by a microsecond.
+// Notify returns the topic's next change notification, in which the resources were created. Its
+// interval starts at the end of the previous one, and the changes are a microsecond apart.
 func (tp *Topic) Notify(locs ...string) []byte {
 	h := resourcesync.Header{Capability: resourcesync.ChangeNotification, From: tp.until}
 	now := time.Now().UTC().Truncate(time.Microsecond)
@@ -46,7 +44,7 @@ func (tp *Topic) Notify(locs ...string) []byte {
 	return resourcesync.AppendXMLFooter(b, &h)
 }
 
-// Topic makes a topic that has one change.
+// Topic creates a topic that has one change.
 func (t *Trial) Topic() *Topic {
 	set := "topic-" + newName()
 	tp := &Topic{Set: set, URL: t.Hub.URL + "/sets/" + set + "/changes"}
@@ -54,15 +52,14 @@ func (t *Trial) Topic() *Topic {
 	return tp
 }
 
-// Publish changes a topic, and returns the mark of the change.
+// Publish publishes a change, and returns its mark.
 func (t *Trial) Publish(tp *Topic) (mark string) {
 	t.Helper()
 	tp.marks++
 	return t.PublishLocs(tp, tp.loc(tp.marks))
 }
 
-// PublishLocs publishes that these resources were created, and returns the mark
-// of the last.
+// PublishLocs publishes that resources were created, and returns the mark of the last one.
 func (t *Trial) PublishLocs(tp *Topic, locs ...string) (mark string) {
 	t.Helper()
 	t.Fetch(http.StatusOK, http.MethodPost, tp.URL, tp.Notify(locs...), "Content-Type: application/xml")

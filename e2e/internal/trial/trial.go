@@ -1,6 +1,5 @@
-// Package trial is what it takes to try a hub: a source that publishes, callbacks
-// that answer well or badly and remember what arrived, and what a hub has to make
-// of both.
+// Package trial tests a hub from outside: with a source that publishes, and with callbacks that
+// reply correctly or not and record the requests that they receive.
 package trial
 
 import (
@@ -14,34 +13,34 @@ import (
 	"time"
 )
 
-// AsForm is the header of a subscriber's request.
+// AsForm is the Content-Type header of a subscriber's request.
 const AsForm = "Content-Type: application/x-www-form-urlencoded"
 
-// A Hub is the hub that is tried, seen from outside.
+// A Hub is the hub under test, as seen from outside.
 type Hub struct {
-	URL      string       // without a slash at the end
-	Client   *http.Client // for all requests to it
+	URL     string       // without a trailing slash
+	Client  *http.Client // for all requests to it
 	Timeout time.Duration
-	Before   func(http.Handler) http.Handler // sees what the hub sends before the callbacks do, if it is not nil
+	Before  func(http.Handler) http.Handler // wraps the handler of the callbacks; nil if unused
 }
 
-// A Trial is a source and any number of subscribers, who try a hub together. It
-// lasts as long as its test.
+// A Trial is a source and any number of subscribers that test a hub together. It lasts as long
+// as its test.
 type Trial struct {
 	testing.TB
 	Hub       *Hub
-	Server    *Server // of its own: what callbacks of one host do may hold up others there
+	Server    *Server // own server, because callbacks of one host may delay each other
 	callbacks []*Callback
 }
 
-// New starts a trial. Everything that it starts ends with the test.
+// New starts a trial. Everything that it starts stops with the test.
 func New(t testing.TB, h *Hub) *Trial {
 	tr := &Trial{TB: t, Hub: h}
 	tr.Server = tr.NewServer()
 	return tr
 }
 
-// Describe shows what arrived at the callbacks, for who wonders why it failed.
+// Describe lists the requests that the callbacks received, to explain a failure.
 func (t *Trial) Describe() string {
 	var b strings.Builder
 	for _, c := range t.callbacks {
@@ -50,20 +49,20 @@ func (t *Trial) Describe() string {
 	return b.String()
 }
 
-// ErrNotYet is what who waits for a condition says of one that is not true yet.
+// ErrNotYet reports that a condition is not true yet.
 var ErrNotYet = errors.New("not yet")
 
-// Wait waits until cond returns nil, and gives up with its last error.
+// Wait waits until cond returns nil, and fails the test with its last error after the timeout.
 func (t *Trial) Wait(what string, cond func() error) {
 	t.Helper()
 	if err := Poll(t.Hub.Timeout, cond); err != nil {
-		t.Fatalf("waited %v in vain until %s: %v", t.Hub.Timeout, what, err)
+		t.Fatalf("timeout after %v until %s: %v", t.Hub.Timeout, what, err)
 	}
 }
 
-// Poll waits until cond returns nil, at most so long, and returns its last error.
-func Poll(patience time.Duration, cond func() error) error {
-	deadline := time.NewTimer(patience)
+// Poll calls cond until it returns nil, and returns its last error after a timeout.
+func Poll(timeout time.Duration, cond func() error) error {
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -86,17 +85,17 @@ func (t *Trial) NewServer() *Server {
 	return Serve(t, "127.0.0.1:0", t.Hub.Before)
 }
 
-// Callback makes a callback, with more behind its path.
+// Callback creates a callback. rest is appended to its path.
 func (t *Trial) Callback(rest string) *Callback { return t.CallbackAt(t.Server, rest) }
 
-// CallbackAt makes a callback at another server.
+// CallbackAt creates a callback at another server.
 func (t *Trial) CallbackAt(s *Server, rest string) *Callback {
 	c := s.Add(rest)
 	t.callbacks = append(t.callbacks, c)
 	return c
 }
 
-// Send makes a request with headers "Name: value".
+// Send makes a request with headers of the form "Name: value".
 func (t *Trial) Send(method, u string, body []byte, headers ...string) *Response {
 	t.Helper()
 	a, err := Exchange(t.Hub.Client, method, u, bytes.NewReader(body), headers...)
@@ -106,12 +105,12 @@ func (t *Trial) Send(method, u string, body []byte, headers ...string) *Response
 	return a
 }
 
-// Fetch makes a request that is answered with a status.
+// Fetch makes a request, and fails the test unless the response has the status.
 func (t *Trial) Fetch(status int, method, u string, body []byte, headers ...string) *Response {
 	t.Helper()
 	a := t.Send(method, u, body, headers...)
 	if a.Status != status {
-		t.Fatalf("%s %s is answered %d, not %d: %s", method, u, a.Status, status, Tail(string(a.Body)))
+		t.Fatalf("%s %s = %d, want %d: %s", method, u, a.Status, status, Tail(string(a.Body)))
 	}
 	return a
 }
@@ -122,8 +121,8 @@ func (t *Trial) Post(form string) *Response {
 	return t.Send(http.MethodPost, t.Hub.URL+"/hub", []byte(form), AsForm)
 }
 
-// Form is a request of a subscriber. Parameters come in pairs; one that is there
-// already is replaced, and with the value - left out.
+// Form returns the parameters of a request of a subscriber. params are pairs; they replace the
+// defaults, and the value - removes a parameter.
 func Form(mode, callback, topic string, params ...string) url.Values {
 	f := url.Values{"hub.mode": {mode}, "hub.callback": {callback}, "hub.topic": {topic}}
 	for i := 0; i < len(params); i += 2 {
@@ -134,22 +133,21 @@ func Form(mode, callback, topic string, params ...string) url.Values {
 	return f
 }
 
-// Request asks for a subscription, or for its end.
+// Request requests a subscription, or its end.
 func (t *Trial) Request(mode string, c *Callback, tp *Topic, params ...string) *Response {
 	t.Helper()
 	return t.Post(Form(mode, c.URL, tp.URL, params...).Encode())
 }
 
-// MustAccept makes a request that has to be accepted.
+// MustAccept makes a request, and fails the test unless it is accepted.
 func (t *Trial) MustAccept(mode string, c *Callback, tp *Topic, params ...string) {
 	t.Helper()
 	if a := t.Request(mode, c, tp, params...); a.Status != http.StatusAccepted {
-		t.Fatalf("%s %q is answered %d, not 202: %s", mode, params, a.Status, Tail(string(a.Body)))
+		t.Fatalf("%s %q = %d, want 202: %s", mode, params, a.Status, Tail(string(a.Body)))
 	}
 }
 
-// MustVerify makes a request that has to be accepted and verified, and returns the
-// verification.
+// MustVerify makes a request that must be accepted and verified, and returns the verification.
 func (t *Trial) MustVerify(mode string, c *Callback, tp *Topic, params ...string) CallbackRequest {
 	t.Helper()
 	n := len(c.Requests(Verification))
@@ -157,25 +155,25 @@ func (t *Trial) MustVerify(mode string, c *Callback, tp *Topic, params ...string
 	return t.WaitRequests(c, Verification, n+1)[n]
 }
 
-// Subscribe makes a subscription, which gets all that is published from now on.
+// Subscribe creates a subscription, which receives all later changes.
 func (t *Trial) Subscribe(c *Callback, tp *Topic, params ...string) CallbackRequest {
 	t.Helper()
 	return t.MustVerify("subscribe", c, tp, params...)
 }
 
-// WaitRequests waits until so many requests of a kind have arrived.
+// WaitRequests waits until n requests of a kind have arrived.
 func (t *Trial) WaitRequests(c *Callback, kind string, n int) (all []CallbackRequest) {
 	t.Helper()
-	t.Wait(fmt.Sprintf("%d of kind %s arrive", n, kind), func() error {
+	t.Wait(fmt.Sprintf("%d requests of kind %s arrive", n, kind), func() error {
 		if all = c.Requests(kind); len(all) < n {
-			return fmt.Errorf("there are %d", len(all))
+			return fmt.Errorf("got %d", len(all))
 		}
 		return nil
 	})
 	return all
 }
 
-// CheckAnswered says whether so many arrivals of a kind were answered.
+// CheckAnswered returns an error unless n requests of a kind have a response.
 func CheckAnswered(c *Callback, kind string, n int) error {
 	for _, a := range c.Requests(kind) {
 		if a.Status != 0 {
@@ -183,13 +181,13 @@ func CheckAnswered(c *Callback, kind string, n int) error {
 		}
 	}
 	if n > 0 {
-		return fmt.Errorf("%d are not answered", n)
+		return fmt.Errorf("%d requests have no response", n)
 	}
 	return nil
 }
 
-// WaitDelivery waits until a change was delivered, and returns the delivery that
-// was answered with 2xx.
+// WaitDelivery waits until a change was delivered, and returns the delivery with a response of
+// status 2xx.
 func (t *Trial) WaitDelivery(c *Callback, mark string) (d CallbackRequest) {
 	t.Helper()
 	t.Wait("the change is delivered", func() error {
@@ -198,12 +196,12 @@ func (t *Trial) WaitDelivery(c *Callback, mark string) (d CallbackRequest) {
 				return nil
 			}
 		}
-		return fmt.Errorf("%d deliveries do not have %s, or failed", len(c.Requests(Delivery)), mark)
+		return fmt.Errorf("none of %d deliveries has %s and succeeded", len(c.Requests(Delivery)), mark)
 	})
 	return d
 }
 
-// CountDeliveries counts the deliveries that have a mark.
+// CountDeliveries returns the number of deliveries that have a mark.
 func (c *Callback) CountDeliveries(mark string) (n int) {
 	for _, d := range c.Requests(Delivery) {
 		if d.Contains(mark) {
@@ -213,8 +211,8 @@ func (c *Callback) CountDeliveries(mark string) (n int) {
 	return n
 }
 
-// PublishRounds publishes changes, and waits until another subscriber has each. A
-// subscriber of the same topic had time to get them too.
+// PublishRounds publishes n changes, and waits until the witness has each. Another subscriber of
+// the topic had time to receive them too.
 func (t *Trial) PublishRounds(tp *Topic, witness *Callback, n int) (marks []string) {
 	t.Helper()
 	for range n {
@@ -225,7 +223,7 @@ func (t *Trial) PublishRounds(tp *Topic, witness *Callback, n int) (marks []stri
 	return marks
 }
 
-// Notification reads a delivery.
+// Notification parses a delivery.
 func (t *Trial) Notification(d CallbackRequest) *List {
 	t.Helper()
 	l, err := ReadList(d.Body)
