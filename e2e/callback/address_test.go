@@ -12,20 +12,20 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestCallbackAddresses asks a hub in every spelling to call this machine, which
-// it may not. It is refused, or denied later; nobody is contacted.
+// TestCallbackAddresses requests callbacks at forbidden addresses of this machine in every
+// spelling. Each is refused, or denied later, and the hub connects to none.
 func TestCallbackAddresses(t *testing.T) {
 	t.Parallel()
 	if l, err := net.Listen("tcp", "127.0.0.2:0"); err != nil {
-		t.Skipf("this machine has no second loopback address: %v", err)
+		t.Skipf("no second loopback address: %v", err)
 	} else {
 		_ = l.Close()
 	}
-	// Only the witness may be called.
+	// Only the address of the witness is allowed.
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.2/32", "RSHUB_LEASE_MIN=1s")
 	tr := hubtest.NewTrial(t, h)
 	tr.Server = trial.Serve(t, "127.0.0.2:0", nil)
-	trap := setTrap(t)
+	trap := newTrap(t)
 
 	tp := tr.Topic()
 	for _, host := range []string{
@@ -38,10 +38,10 @@ func TestCallbackAddresses(t *testing.T) {
 	} {
 		callback := fmt.Sprintf("http://%s:%s/", host, trap.port)
 		if a := tr.Post(trial.Form("subscribe", callback, tp.URL).Encode()); a.Status != http.StatusAccepted && a.Status/100 != 4 {
-			t.Errorf("%s is answered %d: %s", callback, a.Status, a.Body)
+			t.Errorf("subscribe %s = %d, want 202 or 4xx: %s", callback, a.Status, a.Body)
 		}
 	}
-	// Where a callback may lead says nothing about where it may redirect to.
+	// An allowed callback may not redirect to a forbidden address.
 	for _, to := range []string{"http://127.0.0.1:" + trap.port + "/", "http://localhost:" + trap.port + "/", "http://[::1]:" + trap.port + "/", "http://169.254.169.254/latest/meta-data/"} {
 		c := tr.Callback("")
 		c.Respond(trial.Verification, trial.Status(http.StatusFound, "Location: "+to))
@@ -52,32 +52,32 @@ func TestCallbackAddresses(t *testing.T) {
 		mark := tr.Publish(tp)
 		tr.WaitDelivery(d, mark)
 		if d.CountDeliveries(mark) < 2 {
-			t.Errorf("a redirect to %s counts as success", to)
+			t.Errorf("delivery with a redirect to %s was not retried", to)
 		}
 	}
-	// The hub verifies and delivers, so it has had time for all that came before.
+	// The hub verifies and delivers, so it had time for all earlier requests.
 	c := tr.Callback("")
 	tr.Subscribe(c, tp)
 	tr.PublishRounds(tp, c, 5)
 	for _, s := range hubtest.SubscriptionsOf(t, h, tp.Set) {
 		if !strings.HasPrefix(s.Callback, tr.Server.URL+"/") {
-			t.Errorf("%s is subscribed", s.Callback)
+			t.Errorf("callback %s is subscribed, want none outside of the witness", s.Callback)
 		}
 	}
 	h.Stop(t)
 	if n := trap.connections.Load(); n > 0 {
-		t.Errorf("the hub connected %d times", n)
+		t.Errorf("got %d connections to forbidden addresses, want 0", n)
 	}
 }
 
-// A trap counts the connections to a port of all addresses of this machine that
-// it can listen on, but for 127.0.0.2.
+// A trap counts the connections to a port on the addresses of this machine on which it can
+// listen, except 127.0.0.2.
 type trap struct {
 	port        string
 	connections atomic.Int64
 }
 
-func setTrap(t *testing.T) *trap {
+func newTrap(t *testing.T) *trap {
 	t.Helper()
 	tr := &trap{}
 	for i, host := range []string{"127.0.0.1", "127.0.0.3", "127.255.255.254", "::1"} {
@@ -90,7 +90,7 @@ func setTrap(t *testing.T) *trap {
 			if i == 0 {
 				t.Fatal(err)
 			}
-			t.Logf("nothing listens on %s: %v", host, err)
+			t.Logf("cannot listen on %s: %v", host, err)
 			continue
 		}
 		if i == 0 {

@@ -9,45 +9,45 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestManyCallbacks has many callbacks of one set, some of which fail at random
-// and some of which are dead, at three hubs of which one is killed twice. Each
-// gets every change in order, and repeats only across a kill. A dead one that
-// comes back catches up. RSHUB_E2E_FULL makes it 1,000 callbacks.
+// TestManyCallbacks has many callbacks of one set at three hubs. Some callbacks fail at random,
+// some are down, and one hub is killed twice. Each callback receives every change in order, with
+// repeats only after a kill. A callback that was down catches up. RSHUB_E2E_FULL uses 1,000
+// callbacks.
 func TestManyCallbacks(t *testing.T) {
 	const set = "called"
 	healthy, flaky, dead, more := 40, 10, 4, 8
 	if full(t) {
 		healthy, flaky, dead, more = 880, 100, 20, 60
 	}
-	// A callback that is answered too late is called again: that is no fault of
-	// the hub's, and does not happen within a minute.
+	// A delivery that times out is repeated, which is not an error of the hub. With a timeout
+	// of a minute it does not happen.
 	c := hubtest.StartCluster(t, 3, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_CALLBACK_TIMEOUT=1m")...)
 	hubtest.Publish(t, c.Hubs[0], set, hubtest.Change("first"))
 
-	here, gone := hubtest.NewDestination(t, 20), hubtest.NewDestination(t, 2)
-	here.Start(t)
-	gone.Start(t, "-refuse")
-	good := append(here.URLs("/healthy/", healthy), here.URLs("/flaky/", flaky)...)
-	lost := gone.URLs("/dead/", dead)
+	up, down := hubtest.NewDestination(t, 20), hubtest.NewDestination(t, 2)
+	up.Start(t)
+	down.Start(t, "-refuse")
+	good := append(up.URLs("/healthy/", healthy), up.URLs("/flaky/", flaky)...)
+	lost := down.URLs("/dead/", dead)
 	for _, d := range []struct {
 		*hubtest.Destination
 		urls []string
-	}{{here, good}, {gone, lost}} {
+	}{{up, good}, {down, lost}} {
 		if n := len(hubtest.SubscribeAll(t, c.Hubs[0].Topic(set), d.urls, c.Hubs...)); n != len(d.urls) {
-			t.Fatalf("%d of %d subscriptions were accepted", n, len(d.urls))
+			t.Fatalf("got %d accepted subscriptions, want %d", n, len(d.urls))
 		}
 		d.WaitVerified(t, d.urls)
 	}
-	gone.Kill()
+	down.Kill()
 
 	var publishers []*hubtest.Publisher
 	for i, h := range c.Hubs {
 		publishers = append(publishers, hubtest.StartPublisher(t, h, set, "hub"+strconv.Itoa(i), true))
 	}
 	hubtest.WaitPublishing(t, more, publishers...)
-	for path, r := range here.Reports(t) {
+	for path, r := range up.Reports(t) {
 		if r.Repeats > 0 || len(r.Faults) > 0 {
-			t.Errorf("before any kill, %s has %d repeats, and %q", path, r.Repeats, r.Faults)
+			t.Errorf("before any kill, %s has %d repeats and faults %q, want none", path, r.Repeats, r.Faults)
 		}
 	}
 	for range 2 {
@@ -63,31 +63,30 @@ func TestManyCallbacks(t *testing.T) {
 	for _, p := range publishers {
 		p.Check(t, all)
 	}
-	repeats := here.WaitDelivered(t, good, all)
-	t.Logf("%d callbacks took %d changes, and %d deliveries twice", len(good), len(all), repeats)
+	repeats := up.WaitDelivered(t, good, all)
+	t.Logf("%d callbacks received %d changes, with %d repeated deliveries", len(good), len(all), repeats)
 
-	// The kills are over, and so are the repeats.
+	// Without further kills there are no repeats.
 	for i := range more {
 		hubtest.Publish(t, c.Hubs[i%3], set, hubtest.Changes("later", 3))
 	}
-	if n := here.WaitDelivered(t, good, hubtest.ReadMemory(t, c.Hubs[0], set)); n != repeats {
-		t.Errorf("%d deliveries were repeated without a kill", n-repeats)
+	if n := up.WaitDelivered(t, good, hubtest.ReadMemory(t, c.Hubs[0], set)); n != repeats {
+		t.Errorf("got %d repeated deliveries without a kill, want 0", n-repeats)
 	}
 
-	// What dead ones missed is still there for them. The next change has them
-	// tried again soon.
-	gone.Start(t)
+	// Callbacks that were down receive what they missed. The next change makes the hub retry
+	// soon.
+	down.Start(t)
 	hubtest.Publish(t, c.Hubs[0], set, hubtest.Change("last"))
 	all = hubtest.ReadMemory(t, c.Hubs[0], set)
-	gone.WaitDelivered(t, lost, all)
-	here.WaitDelivered(t, good, all)
+	down.WaitDelivered(t, lost, all)
+	up.WaitDelivered(t, good, all)
 }
 
-// TestManySubscriptions makes many subscriptions at once at a hub on disk, which
-// is killed in the middle, or not: those that were accepted are all verified,
-// and get the next change.
+// TestManySubscriptions requests many subscriptions concurrently at a hub on disk, which is
+// killed in the middle, or not. All accepted ones are verified, and receive the next change.
 func TestManySubscriptions(t *testing.T) {
-	const n = 400 // one caller may ask for so many at one host, all at once
+	const n = 400 // one caller may request that many at one host concurrently
 	for _, kill := range []bool{false, true} {
 		t.Run("killed "+strconv.FormatBool(kill), func(t *testing.T) {
 			const set = "sought"
@@ -100,7 +99,7 @@ func TestManySubscriptions(t *testing.T) {
 			if kill {
 				go func() {
 					defer close(killed)
-					_ = trial.Poll(hubtest.Timeout, func() error { // it fails below
+					_ = trial.Poll(hubtest.Timeout, func() error { // a timeout fails below
 						if len(d.Reports(t)) < n/4 {
 							return trial.ErrNotYet
 						}
@@ -116,20 +115,20 @@ func TestManySubscriptions(t *testing.T) {
 			if kill {
 				h.Start(t)
 			}
-			t.Logf("%d of %d were accepted", len(accepted), n)
+			t.Logf("got %d accepted subscriptions, want %d", len(accepted), n)
 			if len(accepted) < n/8 || !kill && len(accepted) < n {
-				t.Fatalf("only %d of %d were accepted", len(accepted), n)
+				t.Fatalf("got %d accepted subscriptions of %d", len(accepted), n)
 			}
 			callbacks = slices.DeleteFunc(callbacks, func(u string) bool { return !accepted[u] })
 			d.WaitVerified(t, callbacks)
 			if !kill {
 				for path, r := range d.Reports(t) {
 					if r.Verified != 1 {
-						t.Errorf("%s was verified %d times", path, r.Verified)
+						t.Errorf("%s was verified %d times, want once", path, r.Verified)
 					}
 				}
 			}
-			hubtest.Until(t, "all are listed", func() error {
+			hubtest.Until(t, "all subscriptions are listed", func() error {
 				if len(hubtest.SubscriptionsOf(t, h, set)) < len(callbacks) {
 					return trial.ErrNotYet
 				}

@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestCopyCallbacks moves a memory with its subscriptions from the disk to two
-// hubs on Redis. Every callback gets every change once: those that keep
-// up, those that were dead all the time, and those that were not asked yet.
+// TestCopyCallbacks moves a memory with its subscriptions from the disk to two hubs on Redis.
+// Every callback receives every change once: callbacks that keep up, that were down all the
+// time, and that were not verified yet.
 func TestCopyCallbacks(t *testing.T) {
 	t.Parallel()
 	const set = "moved"
@@ -28,7 +28,7 @@ func TestCopyCallbacks(t *testing.T) {
 		urls []string
 	}{{here, good}, {dead, lost}, {late, new}} {
 		if n := len(hubtest.SubscribeAll(t, topic, d.urls, onDisk)); n != len(d.urls) {
-			t.Fatalf("%d of %d subscriptions were accepted", n, len(d.urls))
+			t.Fatalf("got %d accepted subscriptions, want %d", n, len(d.urls))
 		}
 		if d.Process != nil {
 			d.WaitVerified(t, d.urls)
@@ -42,7 +42,7 @@ func TestCopyCallbacks(t *testing.T) {
 	url := "redis://" + redis.Addr
 	code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rshub, "copy", "--from", onDisk.Data, "--to", url)
 	if code != 0 || !strings.Contains(stdout, "subscriptions") {
-		t.Fatalf("the copy ended with %d: %s%s", code, stdout, stderr)
+		t.Fatalf("rshub copy exited with %d: %s%s", code, stdout, stderr)
 	}
 	dead.Start(t)
 	late.Start(t)
@@ -59,21 +59,21 @@ func TestCopyCallbacks(t *testing.T) {
 		urls []string
 	}{{here, good}, {dead, lost}, {late, new}} {
 		if n := d.WaitDelivered(t, d.urls, all); n > 0 {
-			t.Errorf("%d deliveries are repeated", n)
+			t.Errorf("got %d repeated deliveries, want 0", n)
 		}
 	}
 	if n := len(hubtest.SubscriptionsOf(t, second, set)); n != 50 {
-		t.Errorf("there are %d subscriptions", n)
+		t.Errorf("got %d subscriptions, want 50", n)
 	}
 	for path, r := range here.Reports(t) {
 		if r.Verified != 1 {
-			t.Errorf("%s was verified %d times", path, r.Verified)
+			t.Errorf("%s was verified %d times, want once", path, r.Verified)
 		}
 	}
 }
 
-// TestBackupCallbacks starts a hub from a backup: it goes on calling where the
-// backup was made.
+// TestBackupCallbacks starts a hub from a backup. It continues the deliveries at the state of
+// the backup.
 func TestBackupCallbacks(t *testing.T) {
 	t.Parallel()
 	const set = "kept"
@@ -83,13 +83,13 @@ func TestBackupCallbacks(t *testing.T) {
 	urls := d.URLs("/kept/", 10)
 	hubtest.Publish(t, h, set, hubtest.Changes("first", 20))
 	if n := len(hubtest.SubscribeAll(t, h.Topic(set), urls, h)); n != len(urls) {
-		t.Fatalf("%d subscriptions were accepted", n)
+		t.Fatalf("got %d accepted subscriptions, want %d", n, len(urls))
 	}
 	d.WaitDelivered(t, urls, hubtest.ReadMemory(t, h, set))
 	dir := filepath.Join(t.TempDir(), "copy")
 	code, _, stderr := hubtest.Run(t, []string{"RSHUB_OPS_LISTEN=" + strings.TrimPrefix(h.Ops, "http://")}, nil, hubtest.Rshub, "backup", dir)
 	if code != 0 {
-		t.Fatalf("rshub backup ended with %d: %s", code, stderr)
+		t.Fatalf("rshub backup exited with %d: %s", code, stderr)
 	}
 	h.Kill()
 	second := hubtest.NewHub(t, hubtest.CallbackEnv...)
@@ -99,7 +99,7 @@ func TestBackupCallbacks(t *testing.T) {
 	d.WaitDelivered(t, urls, hubtest.ReadMemory(t, second, set))
 	for path, r := range d.Reports(t) {
 		if r.Verified != 1 {
-			t.Errorf("%s was verified %d times", path, r.Verified)
+			t.Errorf("%s was verified %d times, want once", path, r.Verified)
 		}
 	}
 }

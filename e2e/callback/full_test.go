@@ -7,8 +7,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// full says whether the test runs in its full size, as for a soak: alone, and
-// with more patience.
+// full reports whether the test runs in full size, as for a soak: alone, and with longer timeouts.
 func full(t *testing.T) bool {
 	if os.Getenv("RSHUB_E2E_FULL") == "" {
 		t.Parallel()

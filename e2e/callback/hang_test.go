@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestCallbacksWhileRedisHangs stops Redis without ending it: who asks for something is told
-// soon that it cannot be had now, and nothing of it is done later.
+// TestCallbacksWhileRedisHangs suspends Redis. Requests soon get status 503, and none of them is
+// executed later.
 func TestCallbacksWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	const set = "hangs"
@@ -26,11 +26,11 @@ func TestCallbacksWhileRedisHangs(t *testing.T) {
 	urls := d.URLs("/hung/", 2)
 	topic := h.Topic(set)
 	if n := len(hubtest.SubscribeAll(t, topic, urls[:1], h)); n != 1 {
-		t.Fatal("the subscription is not accepted")
+		t.Fatal("the subscription was not accepted")
 	}
 	d.WaitVerified(t, urls[:1])
 	c.Redis.Signal(syscall.SIGSTOP)
-	for range 2 { // with connections from before, and without
+	for range 2 { // with existing connections, then with new ones
 		for what, ask := range map[string]struct{ method, url, body string }{
 			"subscribe":           {http.MethodPost, h.URL + "/hub", trial.Form("subscribe", urls[1], topic).Encode()},
 			"subscribe, no topic": {http.MethodPost, h.URL + "/hub", "callbackURI=" + urls[1]},
@@ -39,14 +39,14 @@ func TestCallbacksWhileRedisHangs(t *testing.T) {
 			"remove":              {http.MethodDelete, h.URL + "/sets/" + set + "/subscriptions/" + strings.Repeat("0", 32), ""},
 			"status":              {http.MethodGet, h.URL + "/subscriptions/" + strings.Repeat("0", 32) + ".x", ""},
 		} {
-			begin := time.Now()
+			start := time.Now()
 			a, err := hubtest.Request(ask.method, ask.url, strings.NewReader(ask.body), trial.AsForm)
-			took := time.Since(begin)
+			took := time.Since(start)
 			if err != nil || a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" {
-				t.Errorf("%s is answered %d, %v: %s", what, a.Status, err, a.Body)
+				t.Errorf("%s = %d, %v, want 503 with Retry-After: %s", what, a.Status, err, a.Body)
 			}
-			if took > 2*timeout+time.Second { // the second is the machine's
-				t.Errorf("%s takes %v", what, took)
+			if took > 2*timeout+time.Second { // a second for a slow machine
+				t.Errorf("%s took %v, want at most %v", what, took, 2*timeout+time.Second)
 			}
 			t.Logf("%s: %v", what, took.Round(time.Millisecond))
 		}
@@ -55,6 +55,6 @@ func TestCallbacksWhileRedisHangs(t *testing.T) {
 	hubtest.Publish(t, h, set, hubtest.Change("second"))
 	d.WaitDelivered(t, urls[:1], hubtest.ReadMemory(t, h, set))
 	if n := len(hubtest.SubscriptionsOf(t, h, set)); n != 1 {
-		t.Errorf("there are %d subscriptions", n)
+		t.Errorf("got %d subscriptions, want 1", n)
 	}
 }

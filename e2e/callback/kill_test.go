@@ -11,29 +11,29 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestHubKilledAtEachStep kills a hub with SIGKILL at each step from the answer
-// to a subscription to that of the first delivery. After the restart everything
-// that was accepted is carried out.
+// TestHubKilledAtEachStep kills a hub with SIGKILL at each step from the response to a
+// subscription to the response to the first delivery. After the restart the hub completes every
+// accepted request.
 func TestHubKilledAtEachStep(t *testing.T) {
 	t.Parallel()
-	// What kills the hub: a handler of the callback, once, or the test when the
-	// callback has answered.
+	// The hub is killed by a handler of the callback, or by the test after the response of the
+	// callback.
 	for _, step := range []struct {
 		name   string
-		kind   string // of the arrival that matters; empty: the 202
-		within bool   // the hub dies before the answer, else after it
+		kind   string // of the decisive request; empty means the response with status 202
+		within bool   // whether the hub dies before the response, otherwise after it
 	}{
-		{"the request is answered", "", false},
-		{"the verification has arrived", trial.Verification, true},
-		{"the verification is answered", trial.Verification, false},
-		{"the first delivery has arrived", trial.Delivery, true},
-		{"the first delivery is answered", trial.Delivery, false},
+		{"request accepted", "", false},
+		{"verification received", trial.Verification, true},
+		{"verification answered", trial.Verification, false},
+		{"first delivery received", trial.Delivery, true},
+		{"first delivery answered", trial.Delivery, false},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			t.Parallel()
 			h := hubtest.StartWebSub(t)
 			tr := hubtest.NewTrial(t, h)
-			for i := range 3 { // each restart finds those of the ones before
+			for i := range 3 { // each restart finds the earlier subscriptions
 				c, tp := tr.Callback(""), tr.Topic()
 				at := hubtest.Head(t, h, tp.Set)
 				asked, dead := make(chan struct{}), make(chan struct{})
@@ -51,7 +51,7 @@ func TestHubKilledAtEachStep(t *testing.T) {
 				if step.kind == trial.Delivery {
 					marks = append(marks, tr.Publish(tp))
 				}
-				close(asked) // all answers are there
+				close(asked) // all replies are set
 				if step.kind != "" {
 					tr.WaitRequests(c, step.kind, 1)
 				}
@@ -59,7 +59,7 @@ func TestHubKilledAtEachStep(t *testing.T) {
 					<-dead
 				} else {
 					if step.kind != "" {
-						tr.Wait("it is answered", func() error { return trial.CheckAnswered(c, step.kind, 1) })
+						tr.Wait("the request has a response", func() error { return trial.CheckAnswered(c, step.kind, 1) })
 					}
 					h.Kill()
 				}
@@ -72,19 +72,19 @@ func TestHubKilledAtEachStep(t *testing.T) {
 						t.Error(err)
 					}
 				}
-				covers(t, c, at, step.kind == trial.Delivery)
+				checkCoverage(t, c, at, step.kind == trial.Delivery)
 			}
 		})
 	}
 }
 
-// covers checks that what was taken goes on from a cursor without a gap. Repeats
-// may be there after a kill.
-func covers(t testing.TB, c *trial.Callback, from string, repeats bool) {
+// checkCoverage checks that the accepted deliveries continue from a cursor without a gap.
+// Repeats are allowed after a kill.
+func checkCoverage(t testing.TB, c *trial.Callback, from string, repeats bool) {
 	text, _, _ := strings.Cut(from, "-")
 	at, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("cursor %q", from)
+		t.Fatalf("invalid cursor %q", from)
 	}
 	for i, d := range c.Requests(trial.Delivery) {
 		previous, err1 := strconv.ParseUint(d.Header.Get("RS-Previous"), 10, 64)
@@ -98,7 +98,7 @@ func covers(t testing.TB, c *trial.Callback, from string, repeats bool) {
 	}
 }
 
-// TestHubKilledUnderLoad kills a hub on disk again and again while it delivers.
+// TestHubKilledUnderLoad kills a hub on disk repeatedly while it delivers.
 func TestHubKilledUnderLoad(t *testing.T) {
 	const set = "killed-while-calling"
 	n, kills := 20, 4
@@ -111,15 +111,15 @@ func TestHubKilledUnderLoad(t *testing.T) {
 	d.Start(t)
 	callbacks := append(d.URLs("/healthy/", n), d.URLs("/flaky/", n/4)...)
 	if got := len(hubtest.SubscribeAll(t, h.Topic(set), callbacks, h)); got != len(callbacks) {
-		t.Fatalf("%d of %d subscriptions were accepted", got, len(callbacks))
+		t.Fatalf("got %d accepted subscriptions, want %d", got, len(callbacks))
 	}
 	d.WaitVerified(t, callbacks)
 	publishers := []*hubtest.Publisher{hubtest.StartPublisher(t, h, set, "keyed", true), hubtest.StartPublisher(t, h, set, "keyless", false)}
 	for range kills {
 		hubtest.WaitPublishing(t, 15, publishers[0])
-		// The hub is in the middle of its deliveries when one more has come.
+		// After one more delivery, the hub is in the middle of its deliveries.
 		before := d.Reports(t)["/healthy/0"].Deliveries
-		hubtest.Until(t, "a delivery goes on", func() error {
+		hubtest.Until(t, "another delivery arrives", func() error {
 			if d.Reports(t)["/healthy/0"].Deliveries == before {
 				return trial.ErrNotYet
 			}
@@ -137,20 +137,20 @@ func TestHubKilledUnderLoad(t *testing.T) {
 		p.Check(t, all)
 	}
 	repeats := d.WaitDelivered(t, callbacks, all)
-	t.Logf("%d callbacks took %d changes, and %d deliveries twice", len(callbacks), len(all), repeats)
-	if most := kills * len(callbacks) * 2; repeats > most {
-		t.Errorf("%d deliveries were repeated after %d kills", repeats, kills)
+	t.Logf("%d callbacks received %d changes, with %d repeated deliveries", len(callbacks), len(all), repeats)
+	if limit := kills * len(callbacks) * 2; repeats > limit {
+		t.Errorf("got %d repeated deliveries after %d kills, want at most %d", repeats, kills, limit)
 	}
 }
 
-// TestRetentionOverrunsCallback has retention remove what a dead callback has
-// not got. It is told so once, goes on with the oldest that is kept, and is
-// counted.
+// TestRetentionOverrunsCallback has retention remove changes that a callback which is down has
+// not received. The next delivery starts at the oldest remaining change and names the gap, which
+// is counted.
 func TestRetentionOverrunsCallback(t *testing.T) {
 	t.Parallel()
 	const listSize = 10
 	h := hubtest.StartWebSub(t, "RSHUB_CHANGELIST_SIZE="+strconv.Itoa(listSize), "RSHUB_RETENTION_COUNT=20",
-		"RSHUB_INVENTORY=off") // retention would wait for the inventory, and look again only after a minute
+		"RSHUB_INVENTORY=off") // otherwise retention waits for the inventory, and runs again after a minute
 	tr := hubtest.NewTrial(t, h)
 	c, other, tp := tr.Callback(""), tr.Callback(""), tr.Topic()
 	tr.Subscribe(other, tp)
@@ -162,14 +162,14 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 		hubtest.Must(t, http.StatusOK, http.MethodPost, tp.URL, hubtest.Changes("lost", listSize), hubtest.AsNDJSON)
 	}
 	tr.WaitDelivery(other, "/lost/10</loc>")
-	tr.Wait("the other has all", func() error {
+	tr.Wait("the other callback has all changes", func() error {
 		if other.CountDeliveries("/lost/10</loc>") < 1 || !atHead(other, hubtest.Head(t, h, tp.Set)) {
 			return trial.ErrNotYet
 		}
 		return nil
 	})
 	h.Stop(t)
-	h.Start(t) // which applies retention
+	h.Start(t) // applies retention
 	type state struct{ Floor, Head string }
 	var st state
 	hubtest.Until(t, "retention removes changes", func() error {
@@ -183,53 +183,53 @@ func TestRetentionOverrunsCallback(t *testing.T) {
 	last := tr.Publish(tp)
 	tr.WaitDelivery(c, last)
 	floor, _, _ := strings.Cut(st.Floor, "-")
-	var taken []trial.CallbackRequest
+	var accepted []trial.CallbackRequest
 	for _, d := range c.Requests(trial.Delivery) {
 		if d.Status/100 == 2 {
-			taken = append(taken, d)
+			accepted = append(accepted, d)
 		}
 	}
-	gap := taken[1] // the first was before
+	gap := accepted[1] // the first one was before the outage
 	if got, want := gap.Header.Get("RS-Gap"), "3-"+floor; got != want {
-		t.Errorf("RS-Gap is %q, not %q", got, want)
+		t.Errorf("RS-Gap = %q, want %q", got, want)
 	}
 	n, err := strconv.ParseUint(floor, 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if doc := tr.Notification(gap); len(doc.Entries) == 0 || doc.Entries[0].Position != n+1 {
-		t.Errorf("behind the gap to %d comes %+v", n, doc.Items[0])
+		t.Errorf("first entry after the gap to %d = %+v", n, doc.Items[0])
 	}
 	at := ""
-	for i, d := range taken {
+	for i, d := range accepted {
 		if i > 1 && (d.Header.Get("RS-Gap") != "" || d.Header.Get("RS-Previous") != at) {
-			t.Errorf("delivery %d: RS-Gap %q, RS-Previous %s, not %s", i+1, d.Header.Get("RS-Gap"), d.Header.Get("RS-Previous"), at)
+			t.Errorf("delivery %d: got RS-Gap %q, RS-Previous %s, want none, %s", i+1, d.Header.Get("RS-Gap"), d.Header.Get("RS-Previous"), at)
 		}
 		at = d.Header.Get("RS-Position")
 	}
 	if now, _, _ := strings.Cut(hubtest.Head(t, h, tp.Set), "-"); at != now {
-		t.Errorf("it is at %s, and the head at %s", at, now)
+		t.Errorf("position of the last delivery = %s, want the head %s", at, now)
 	}
 	for _, d := range other.Requests(trial.Delivery) {
 		if d.Header.Get("RS-Gap") != "" {
-			t.Errorf("the other is told of a gap: %v", d.Header)
+			t.Errorf("delivery to the other callback has a gap: %v", d.Header)
 		}
 	}
-	t.Logf("%d attempts failed before; the gap is %s", failed, gap.Header.Get("RS-Gap"))
+	t.Logf("%d failed attempts, gap %s", failed, gap.Header.Get("RS-Gap"))
 	hubtest.Until(t, "the gap is counted", func() error {
 		for _, s := range hubtest.SubscriptionsOf(t, h, tp.Set) {
 			if want := map[string]int{c.URL: 1, other.URL: 0}[s.Callback]; s.Gaps != want {
-				return fmt.Errorf("%s has %d gaps, not %d", s.Callback, s.Gaps, want)
+				return fmt.Errorf("%s has %d gaps, want %d", s.Callback, s.Gaps, want)
 			}
 		}
 		return nil
 	})
 	if s := hubtest.Get[hubtest.Subscription](t, u); s.Gaps != 1 {
-		t.Errorf("rs.status shows %d gaps", s.Gaps)
+		t.Errorf("rs.status has %d gaps, want 1", s.Gaps)
 	}
 }
 
-// atHead says whether the last delivery that was taken ends at a cursor.
+// atHead reports whether the last accepted delivery ends at a cursor.
 func atHead(c *trial.Callback, head string) bool {
 	all := c.Requests(trial.Delivery)
 	position, _, _ := strings.Cut(head, "-")

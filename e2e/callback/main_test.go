@@ -1,4 +1,4 @@
-// Package callback tests WebSub subscriptions through kills, copies and crowds.
+// Package callback tests WebSub subscriptions with kills, copies and many callbacks.
 package callback
 
 import (

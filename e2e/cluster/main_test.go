@@ -1,4 +1,4 @@
-// Package cluster tests several hubs on one Redis and one NATS, which fail.
+// Package cluster tests several hubs with one Redis and one NATS, and their failures.
 package cluster
 
 import (

@@ -13,12 +13,12 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestNATSNeverThere starts hubs whose NATS refuses connections, and one whose
-// NATS takes them and says nothing.
-func TestNATSNeverThere(t *testing.T) {
+// TestNATSNeverAvailable starts hubs whose NATS refuses connections, and one whose NATS accepts
+// them and never responds.
+func TestNATSNeverAvailable(t *testing.T) {
 	t.Parallel()
 	const set = "unannounced"
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system takes connections for it
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts connections for it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,12 +34,11 @@ func TestNATSNeverThere(t *testing.T) {
 	for _, h := range hubs {
 		h.WaitRunning()
 		if v := hubtest.GetReadiness(t, h); !v.Degraded() {
-			t.Errorf("readyz says %+v", v)
+			t.Errorf("readiness = %+v", v)
 		}
 	}
-	followers := everybody(t, set, hubs...)
-	// One publisher at a time: what the other hubs see of it, only the ticker
-	// shows them.
+	followers := followEverywhere(t, set, hubs...)
+	// One publisher at a time: the other hubs see its changes only by polling.
 	for _, i := range []int{0, 2} {
 		h := hubs[i]
 		p := hubtest.StartPublisher(t, h, set, "hub"+strconv.Itoa(i), true)
@@ -47,7 +46,7 @@ func TestNATSNeverThere(t *testing.T) {
 		p.Finish()
 		all := hubtest.ReadMemory(t, h, set)
 		p.Check(t, all)
-		allSaw(t, followers, all)
+		wantAll(t, followers, all)
 	}
 }
 
@@ -69,14 +68,14 @@ func TestNATSLameDuck(t *testing.T) {
 	}
 	next.Start(t) // only now, so that both hubs are at the old server
 	t.Cleanup(next.Stop)
-	followers := everybody(t, set, hubs...)
+	followers := followEverywhere(t, set, hubs...)
 	publisher := hubtest.StartPublisher(t, hubs[0], set, "during", true)
 	hubtest.WaitPublishing(t, 20, publisher)
 
 	old.S.LameDuckShutdown()
 	hubtest.Until(t, "both hubs are at the next server", func() error {
 		if n := next.S.NumClients(); n != 2 {
-			return fmt.Errorf("%d clients", n)
+			return fmt.Errorf("got %d clients, want 2", n)
 		}
 		return nil
 	})
@@ -93,7 +92,7 @@ func TestNATSLameDuck(t *testing.T) {
 	hubtest.Publish(t, hubs[0], set, hubtest.GeneratedLoad(t, 200).NDJSON(0, 200)) // about 20 KB compressed
 	all := hubtest.ReadMemory(t, hubs[0], set)
 	publisher.Check(t, all)
-	allSaw(t, followers, all)
+	wantAll(t, followers, all)
 	if n := counter(hubs[0], "sent") - sent; n == 0 {
 		t.Error("got no announcement of the large publish, want at least 1")
 	}

@@ -13,20 +13,20 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A website has a sitemap at each path, with as many pages as it is told.
+// A website serves a sitemap at each path, with a variable number of pages.
 type website struct {
 	*httptest.Server
-	mu    sync.Mutex
-	pages int
-	asked map[string]int // by path
+	mu       sync.Mutex
+	pages    int
+	requests map[string]int // by path
 }
 
 func newWebsite(t *testing.T) *website {
-	w := &website{pages: 3, asked: map[string]int{}}
+	w := &website{pages: 3, requests: map[string]int{}}
 	w.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.asked[r.URL.Path]++
+		w.requests[r.URL.Path]++
 		if !strings.HasSuffix(r.URL.Path, ".xml") {
 			http.NotFound(rw, r)
 			return
@@ -41,14 +41,14 @@ func newWebsite(t *testing.T) *website {
 	return w
 }
 
-func (w *website) grows() {
+func (w *website) addPage() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pages++
 }
 
-// A polled is what GET /sets/{set} says of a set with a source.
-type polled struct {
+// A polledSet is the response of GET /sets/{set} for a set with a source.
+type polledSet struct {
 	Source string
 	Looked *struct {
 		Time, Result, Error      string
@@ -56,7 +56,7 @@ type polled struct {
 	}
 }
 
-// describe describes a set with a source at a hub.
+// describe sets the source of a set at a hub.
 func describe(t *testing.T, h *hubtest.Hub, set, source string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"source": source, "every": "1m"})
@@ -66,16 +66,16 @@ func describe(t *testing.T, h *hubtest.Hub, set, source string) {
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, body, hubtest.AsJSON)
 }
 
-// looked waits until a hub says that the source of a set was looked at after a time, and
-// that it has so many pages.
-func looked(t *testing.T, h *hubtest.Hub, set, source string, after time.Time, pages int) (l polled) {
+// waitPolled waits until a hub reports that it polled the source of a set after a time, and found
+// a number of pages.
+func waitPolled(t *testing.T, h *hubtest.Hub, set, source string, after time.Time, pages int) (l polledSet) {
 	t.Helper()
 	deadline := time.Now().Add(3 * time.Minute)
 	for last := ""; ; time.Sleep(100 * time.Millisecond) {
 		a, err := hubtest.Request(http.MethodGet, h.URL+"/sets/"+set, nil)
 		if err == nil {
 			last = string(a.Body)
-			l = polled{}
+			l = polledSet{}
 			err = json.Unmarshal(a.Body, &l)
 		}
 		if err == nil && l.Source == source && l.Looked != nil && l.Looked.Result == "ok" && l.Looked.Listed == pages {
@@ -84,57 +84,57 @@ func looked(t *testing.T, h *hubtest.Hub, set, source string, after time.Time, p
 			}
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%s was not looked at: %s, %v", set, last, err)
+			t.Fatalf("source of %s was not polled: %s, %v", set, last, err)
 		}
 	}
 }
 
-// TestPoll has two hubs poll the sources of sets, whichever hub was told of them. One hub is
-// killed, and the other polls all. Both say the same of the last look.
+// TestPoll has two hubs share the polling of sources, independently of the hub that received the
+// description. One hub is killed, and the other polls all sources. Both report the same last poll.
 func TestPoll(t *testing.T) {
 	t.Parallel()
 	w := newWebsite(t)
 	c := hubtest.StartCluster(t, 2, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
 	const sets = 8
 	name := func(i int) string { return fmt.Sprint("set", i) }
-	begin := time.Now().Add(-time.Second)
+	start := time.Now().Add(-time.Second)
 	for i := range sets {
 		describe(t, c.Hubs[i%2], name(i), w.URL+"/"+name(i)+".xml")
 	}
 	for i := range sets {
 		source := w.URL + "/" + name(i) + ".xml"
-		one, other := looked(t, c.Hubs[0], name(i), source, begin, 3), looked(t, c.Hubs[1], name(i), source, begin, 3)
+		one, other := waitPolled(t, c.Hubs[0], name(i), source, start, 3), waitPolled(t, c.Hubs[1], name(i), source, start, 3)
 		if *one.Looked != *other.Looked || one.Looked.Created != 3 {
-			t.Errorf("of %s one hub says %+v, and the other %+v", name(i), one.Looked, other.Looked)
+			t.Errorf("last poll of %s at the two hubs = %+v and %+v, want the same with 3 created", name(i), one.Looked, other.Looked)
 		}
 	}
 	w.mu.Lock()
-	for path, n := range w.asked {
-		if strings.HasPrefix(path, "/set") && n > 2 { // to find out what it is, and to read it
-			t.Errorf("%s was asked for %d times at first", path, n)
+	for path, n := range w.requests {
+		if strings.HasPrefix(path, "/set") && n > 2 { // for discovery, and for the poll
+			t.Errorf("got %d initial requests for %s, want at most 2", n, path)
 		}
 	}
 	w.mu.Unlock()
 
-	// A set gets another source from a hub that may not be the one that polls it.
-	begin = time.Now().Add(-time.Second)
+	// Another hub than the one that polls a set may receive its new source.
+	start = time.Now().Add(-time.Second)
 	for i := range sets {
 		describe(t, c.Hubs[i%2], name(i), w.URL+"/"+name(i)+"-new.xml")
 	}
 	for i := range sets {
-		l := looked(t, c.Hubs[1-i%2], name(i), w.URL+"/"+name(i)+"-new.xml", begin, 3)
+		l := waitPolled(t, c.Hubs[1-i%2], name(i), w.URL+"/"+name(i)+"-new.xml", start, 3)
 		if l.Looked.Created != 3 || l.Looked.Deleted != 3 {
-			t.Errorf("of %s the look says %+v", name(i), l.Looked)
+			t.Errorf("last poll of %s = %+v, want other counts", name(i), l.Looked)
 		}
 	}
 
 	c.Hubs[0].Kill()
-	w.grows()
-	begin = time.Now()
+	w.addPage()
+	start = time.Now()
 	for i := range sets {
-		l := looked(t, c.Hubs[1], name(i), w.URL+"/"+name(i)+"-new.xml", begin, 4)
+		l := waitPolled(t, c.Hubs[1], name(i), w.URL+"/"+name(i)+"-new.xml", start, 4)
 		if l.Looked.Created != 1 {
-			t.Errorf("of %s the look says %+v", name(i), l.Looked)
+			t.Errorf("last poll of %s = %+v, want other counts", name(i), l.Looked)
 		}
 	}
 }

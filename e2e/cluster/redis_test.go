@@ -13,20 +13,19 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// allSaw checks that followers have what the memory has, and were never told
-// that it diverged.
-func allSaw(t *testing.T, followers []*hubtest.Follower, all []trial.Entry) {
+// wantAll checks that followers have all entries of the memory, without a divergence.
+func wantAll(t *testing.T, followers []*hubtest.Follower, all []trial.Entry) {
 	t.Helper()
 	for i, f := range followers {
 		hubtest.WantEntries(t, "the "+f.Transport+" "+strconv.Itoa(i), f.WaitEntries(t, len(all)), all)
 		if f.Diverged > 0 {
-			t.Errorf("the %s %d was told that the memory diverged", f.Transport, i)
+			t.Errorf("the %s %d got a divergence, want none", f.Transport, i)
 		}
 	}
 }
 
-// everybody follows a set at each hub, in every way.
-func everybody(t *testing.T, set string, hubs ...*hubtest.Hub) (followers []*hubtest.Follower) {
+// followEverywhere follows a set at each hub with every transport.
+func followEverywhere(t *testing.T, set string, hubs ...*hubtest.Hub) (followers []*hubtest.Follower) {
 	for _, h := range hubs {
 		for _, way := range hubtest.AllTransports {
 			followers = append(followers, hubtest.Follow(t, h, way, set, "start"))
@@ -35,9 +34,9 @@ func everybody(t *testing.T, set string, hubs ...*hubtest.Hub) (followers []*hub
 	return followers
 }
 
-// TestRedisHangs has a Redis that takes what one hub requests and does not answer, and gets
-// it all when nobody waits for the answers any more. That hub says so. A deletion that comes
-// when the set was deleted by another hub, made anew and published to removes nothing.
+// TestRedisHangs delays the requests of one hub to Redis past their timeouts. The hub reports
+// that. A delayed deletion does not affect a set that was deleted by another hub and recreated in
+// the meantime.
 func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	const set = "anew"
@@ -46,14 +45,14 @@ func TestRedisHangs(t *testing.T) {
 	cut := hubtest.JoinCluster(t, "", p.Addr(), nats.Addr, "RSHUB_REDIS_TIMEOUT=1s")
 	other := hubtest.JoinCluster(t, cut.URL, redis.Addr, nats.Addr)
 	hubtest.Publish(t, cut, set, hubtest.Changes("old", 5))
-	p.PauseAt("-- delete removes a set") // the script comes whole when Redis does not know it yet
+	p.PauseAt("-- delete removes a set") // Redis does not know the script yet, so its text is sent
 	a := hubtest.Must(t, http.StatusServiceUnavailable, http.MethodDelete, cut.URL+"/sets/"+set, nil)
 	if !p.Paused() {
-		t.Fatal("no request to delete the set has come by")
+		t.Fatal("got no request to delete the set")
 	}
 	problem, err := hubtest.ProblemOf(a)
 	if d := problem.Detail; err != nil || !strings.HasSuffix(problem.Type, "/unknown") || strings.Contains(d, "Idempotency-Key") || !strings.Contains(d, "look at it first") {
-		t.Errorf("it is answered %s (%v)", a.Body, err)
+		t.Errorf("DELETE = %s (%v), want the problem unknown", a.Body, err)
 	}
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, other.URL+"/sets/"+set, nil)
 	for i := range 3 {
@@ -64,29 +63,29 @@ func TestRedisHangs(t *testing.T) {
 	hubtest.Publish(t, cut, set, hubtest.Change("new-3"))
 	for _, h := range []*hubtest.Hub{cut, other} {
 		if n := len(hubtest.ReadMemory(t, h, set)); n != 4 {
-			t.Errorf("%d changes are left of the 4 that were accepted", n)
+			t.Errorf("got %d changes, want 4", n)
 		}
 	}
 
 	p.Pause()
 	a = hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, cut.Ops+"/readyz", nil)
 	if !bytes.Contains(a.Body, []byte(`"ready":false`)) {
-		t.Errorf("readyz says %s", a.Body)
+		t.Errorf("readiness = %s, want ready false", a.Body)
 	}
 	a = hubtest.Must(t, http.StatusServiceUnavailable, http.MethodPost, cut.Topic("hanging"), hubtest.Change("a"), hubtest.AsNDJSON)
 	if _, err := hubtest.ProblemOf(a); err != nil || a.Header.Get("Retry-After") == "" {
-		t.Errorf("the publish is answered %v, Retry-After %q: %s", err, a.Header.Get("Retry-After"), a.Body)
+		t.Errorf("publish: got problem error %v, Retry-After %q, want nil and a value: %s", err, a.Header.Get("Retry-After"), a.Body)
 	}
 	hubtest.Publish(t, other, "hanging", hubtest.Change("b"))
 	p.Resume()
 	hubtest.WaitOK(t, cut.Ops+"/readyz")
 	if n := len(hubtest.ReadMemory(t, other, "hanging")); n > 2 {
-		t.Errorf("what was published once, and what was answered 503, are %d changes", n)
+		t.Errorf("got %d changes, want at most 2: one acknowledged, one with status 503", n)
 	}
 }
 
-// TestFailover goes on with a replica that lacks the last writes: all are told that the
-// memory diverged, and then have what it has.
+// TestFailover switches to a replica that lacks the last writes. All followers are notified that
+// the memory diverged, and then receive its entries.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	const set = "failed-over"
@@ -96,10 +95,10 @@ func TestFailover(t *testing.T) {
 	p := hubtest.StartProxy(t, redis.Addr)
 	a := hubtest.JoinCluster(t, "", p.Addr(), nats.Addr, "RSHUB_CHANGELIST_SIZE=50")
 	b := hubtest.JoinCluster(t, a.URL, p.Addr(), nats.Addr, "RSHUB_CHANGELIST_SIZE=50")
-	followers := everybody(t, set, a, b)
+	followers := followEverywhere(t, set, a, b)
 	hubtest.Publish(t, a, set, hubtest.Changes("safe", 100))
 	kept := hubtest.ReadMemory(t, b, set)
-	hubtest.Until(t, "the replica has it", func() error {
+	hubtest.Until(t, "the replica has all writes", func() error {
 		offset := func(r *hubtest.RedisServer) string {
 			_, rest, _ := strings.Cut(r.Command(t, "INFO", "replication"), "master_repl_offset:")
 			line, _, _ := strings.Cut(rest, "\r")
@@ -115,8 +114,7 @@ func TestFailover(t *testing.T) {
 	for _, f := range followers {
 		f.WaitEntries(t, len(kept)+70)
 	}
-	// Some is under way in the failover, so that what the replica lacks and what it gets
-	// meet.
+	// Publishing continues during the failover, so that lost and new writes meet.
 	under := hubtest.StartPublisher(t, a, set, "under-way", true)
 	hubtest.WaitPublishing(t, 10, under)
 	p.SetTarget(replica.Addr)
@@ -135,15 +133,15 @@ func TestFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, f := range followers {
-		hubtest.Until(t, "a follower is at the end", func() error {
+		hubtest.Until(t, "a follower is at the head", func() error {
 			if at := f.CurrentCursor(); at != end {
-				return errors.New(f.Transport + " " + strconv.Itoa(i) + " is at " + at + ", not " + end)
+				return errors.New(f.Transport + " " + strconv.Itoa(i) + " is at " + at + ", want " + end)
 			}
 			return nil
 		})
 		hubtest.WantEntries(t, "the "+f.Transport+" "+strconv.Itoa(i), f.Snapshot(), all)
 		if f.Diverged == 0 {
-			t.Errorf("the %s %d was not told that the memory diverged", f.Transport, i)
+			t.Errorf("the %s %d got no divergence", f.Transport, i)
 		}
 	}
 	for _, h := range []*hubtest.Hub{a, b} {
@@ -151,8 +149,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestRedisEmptied empties Redis behind the hubs' backs. All are told that their cursors are
-// gone, also when the set was made anew, which begins later than the old one ended.
+// TestRedisEmptied flushes Redis while hubs use it. All followers are notified that their cursors
+// are gone, even after the set was recreated. The new set starts later than the old one ended.
 func TestRedisEmptied(t *testing.T) {
 	t.Parallel()
 	const set = "emptied"
@@ -164,29 +162,29 @@ func TestRedisEmptied(t *testing.T) {
 		for _, f := range followers {
 			how := map[string]string{hubtest.ByWebSocket: "close 4410", hubtest.ByEvents: "gone", hubtest.ByPolling: `"status":410`}[f.Transport]
 			if end := f.WaitEnd(t, how); !strings.HasPrefix(end, hubtest.ErrGone.Error()) {
-				t.Errorf("the %s ends with %q", f.Transport, end)
+				t.Errorf("the %s ended with %q, want ErrGone", f.Transport, end)
 			}
 		}
 	}
-	before := everybody(t, set, c.Hubs...)
-	allSaw(t, before, old)
+	before := followEverywhere(t, set, c.Hubs...)
+	wantAll(t, before, old)
 	c.Redis.Command(t, "FLUSHALL")
 	gone(before)
-	allSaw(t, before, old)
+	wantAll(t, before, old)
 
 	hubtest.Publish(t, c.Hubs[1], set, hubtest.Changes("kept", 40))
 	all := hubtest.ReadMemory(t, c.Hubs[0], set)
 	if all[0].Datetime <= old[len(old)-1].Datetime {
-		t.Errorf("the new set begins at %s, and the old one ended at %s", all[0].Datetime, old[len(old)-1].Datetime)
+		t.Errorf("first datetime of the new set = %s, want later than %s", all[0].Datetime, old[len(old)-1].Datetime)
 	}
 	for i, f := range before {
 		gone([]*hubtest.Follower{hubtest.Follow(t, c.Hubs[i%2], f.Transport, set, f.CurrentCursor())})
 	}
-	allSaw(t, everybody(t, set, c.Hubs...), all)
+	wantAll(t, followEverywhere(t, set, c.Hubs...), all)
 	for _, h := range c.Hubs {
 		hubtest.WantEntries(t, "the walk over all Change Lists", hubtest.WalkChangeLists(t, h, set), all)
 		if v := hubtest.GetReadiness(t, h); !v.Ready || !v.Checks["memory"].OK {
-			t.Errorf("readyz says %+v", v)
+			t.Errorf("readiness = %+v", v)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A balancer leads each connection to one of the hubs that were ready when it
-// looked last, in turn. It tries no other hub, as a Service of Kubernetes does
-// not: what a hub does wrong, clients see.
+// A balancer forwards each connection to one of the hubs that were ready at its last check,
+// round-robin. Like a Service of Kubernetes, it does not try another hub: clients see the errors
+// of the hub.
 type balancer struct {
 	listener net.Listener
 	hubs     []target
@@ -26,14 +26,13 @@ type balancer struct {
 	wg    sync.WaitGroup
 }
 
-// A target is where a hub listens, for users and for operations.
+// A target has the addresses of a hub for users and for operations.
 type target struct{ host, ops string }
 
-// lookEvery is how often the balancer asks the hubs whether they are ready.
-const lookEvery = 100 * time.Millisecond
+// checkInterval is the interval at which the balancer checks the readiness of the hubs.
+const checkInterval = 100 * time.Millisecond
 
-// balance starts a balancer on an address. The hubs keep their addresses when
-// they are started again.
+// balance starts a balancer on an address. The hubs must keep their addresses when they restart.
 func balance(t testing.TB, addr string, hubs []*hubtest.Hub) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -44,29 +43,29 @@ func balance(t testing.TB, addr string, hubs []*hubtest.Hub) {
 	for _, h := range hubs {
 		b.hubs = append(b.hubs, target{h.Host, h.Ops})
 	}
-	over := make(chan struct{})
-	b.look()
+	stop := make(chan struct{})
+	b.check()
 	b.wg.Go(func() {
-		tick := time.NewTicker(lookEvery)
+		tick := time.NewTicker(checkInterval)
 		defer tick.Stop()
 		for {
 			select {
 			case <-tick.C:
-				b.look()
-			case <-over:
+				b.check()
+			case <-stop:
 				return
 			}
 		}
 	})
 	b.wg.Go(b.accept)
 	t.Cleanup(func() {
-		close(over)
+		close(stop)
 		_ = l.Close()
 		b.wg.Wait()
 	})
 }
 
-func (b *balancer) look() {
+func (b *balancer) check() {
 	var ready []string
 	for _, h := range b.hubs {
 		if a, err := hubtest.Request(http.MethodGet, h.ops+"/readyz", nil); err == nil && a.Status == http.StatusOK {
@@ -110,13 +109,13 @@ func (b *balancer) forward(client net.Conn) {
 		_ = hub.(*net.TCPConn).CloseWrite()
 	}()
 	_, _ = io.Copy(client, hub)
-	_ = client.Close() // a hub that has closed wants nothing more
+	_ = client.Close() // a hub that has closed reads no more
 	<-done
 }
 
-// TestRollingRestart restarts three hubs one after the other, under load, behind
-// a balancer. Everything that was published comes to everybody, in order and
-// once, and whoever publishes sees at most one error, and the next try succeeds.
+// TestRollingRestart restarts three hubs one after the other, under load, behind a balancer. All
+// followers and callbacks receive every change once and in order, and each publish has at most one
+// error before it succeeds.
 func TestRollingRestart(t *testing.T) {
 	t.Parallel()
 	const set = "rolling"
@@ -127,7 +126,7 @@ func TestRollingRestart(t *testing.T) {
 	for range 3 {
 		ops := hubtest.FreePort(t)
 		h := hubtest.NewHub(t, append(slices.Clone(hubtest.CallbackEnv), "RSHUB_OPS_LISTEN="+ops, "RSHUB_BASE_URL="+front.URL, "RSHUB_CALLBACK_TIMEOUT=1m",
-			"RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://"+nats.Addr, "RSHUB_DRAIN_DELAY="+(10*lookEvery).String())...)
+			"RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://"+nats.Addr, "RSHUB_DRAIN_DELAY="+(10*checkInterval).String())...)
 		h.Start(t)
 		hubs = append(hubs, h)
 	}
@@ -138,7 +137,7 @@ func TestRollingRestart(t *testing.T) {
 	d.Start(t)
 	callbacks := d.URLs("/healthy/", 24)
 	if n := len(hubtest.SubscribeAll(t, front.Topic(set), callbacks, front)); n != len(callbacks) {
-		t.Fatalf("%d of %d subscriptions were accepted", n, len(callbacks))
+		t.Fatalf("got %d accepted subscriptions, want %d", n, len(callbacks))
 	}
 	d.WaitVerified(t, callbacks)
 	var followers []*hubtest.Follower
@@ -148,7 +147,7 @@ func TestRollingRestart(t *testing.T) {
 	var publishers []*hubtest.Publisher
 	for i := range 4 {
 		p := &hubtest.Publisher{Name: "source" + strconv.Itoa(i), Keyed: true}
-		if i%2 == 0 { // as most sources have it, connections are kept
+		if i%2 == 0 { // keeps connections, as most sources do
 			transport := &http.Transport{}
 			t.Cleanup(transport.CloseIdleConnections)
 			p.Client = &http.Client{Transport: transport, Timeout: time.Minute}
@@ -163,24 +162,24 @@ func TestRollingRestart(t *testing.T) {
 		hubtest.WaitOK(t, h.Ops+"/readyz")
 		hubtest.WaitPublishing(t, 10, publishers...)
 	}
-	tries := 0
+	retries := 0
 	for _, p := range publishers {
 		p.Finish()
 		for i, b := range p.Batches {
 			if b.Tries > 2 {
-				t.Errorf("%s %d was tried %d times; the last error: %q", p.Name, i+1, b.Tries, b.Errs)
+				t.Errorf("%s %d: got %d attempts with errors %q, want at most 2", p.Name, i+1, b.Tries, b.Errs)
 			}
-			tries += b.Tries - 1
+			retries += b.Tries - 1
 		}
 	}
 	all := hubtest.ReadMemory(t, hubs[0], set)
 	for _, p := range publishers {
 		p.Check(t, all)
 	}
-	allSaw(t, followers, all)
+	wantAll(t, followers, all)
 	repeats := d.WaitDelivered(t, callbacks, all)
-	t.Logf("%d changes; %d publishes were tried a second time, %d deliveries were repeated", len(all), tries, repeats)
+	t.Logf("%d changes, %d retried publishes, %d repeated deliveries", len(all), retries, repeats)
 	if repeats > 0 {
-		t.Errorf("%d deliveries were repeated: hubs that stop hand over what they have delivered", repeats)
+		t.Errorf("got %d repeated deliveries, want 0: stopping hubs hand over their progress", repeats)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A hub finds NATS again after its password was another for a while, and says
-// why it could not.
+// TestNATSPassword changes the password of NATS and restores it. The hub logs the error, and
+// reconnects.
 func TestNATSPassword(t *testing.T) {
 	redis := &hubtest.RedisServer{Addr: hubtest.FreePort(t), Dir: t.TempDir()}
 	redis.Start(t)
@@ -26,7 +26,7 @@ func TestNATSPassword(t *testing.T) {
 	nats.Start(t)
 	t.Cleanup(func() { nats.Stop() })
 	h := hubtest.StartHub(t, "RSHUB_REDIS_URL=redis://"+redis.Addr, "RSHUB_NATS_URL=nats://hub:right@"+nats.Addr, "RSHUB_BASE_URL=http://127.0.0.1:1")
-	h.WaitLog("uthorization") // nats.go begins it with a capital letter, or not
+	h.WaitLog("uthorization") // capitalized by some versions of nats.go
 	restart := func(password string) {
 		nats.Stop()
 		nats.Options.Password = password
@@ -35,13 +35,13 @@ func TestNATSPassword(t *testing.T) {
 	restart("right")
 	connected(t, h)
 	restart("another")
-	tries := nats.S.NumClients
-	hubtest.Until(t, "the hub was refused more than once", func() error {
+	clients := nats.S.NumClients
+	hubtest.Until(t, "the hub was rejected more than once", func() error {
 		if v := hubtest.GetReadiness(t, h); v.Checks["nats"].OK {
-			return errors.New("it is connected")
+			return errors.New("connected")
 		}
 		if n := strings.Count(h.Stderr.String(), "uthorization"); n < 2 {
-			return fmt.Errorf("%d lines say so; %d clients", n, tries())
+			return fmt.Errorf("got %d log lines; %d clients", n, clients())
 		}
 		return nil
 	})
@@ -49,9 +49,9 @@ func TestNATSPassword(t *testing.T) {
 	connected(t, h)
 }
 
-// Two hubs reach Redis and NATS over TLS only, trust a CA of their own, and log
-// in: at Redis as the user that docs/cluster.md makes.
-func TestSecure(t *testing.T) {
+// TestTLSAndPasswords connects two hubs to Redis and NATS over TLS with a private CA and
+// passwords. The Redis user is the one in docs/cluster.md.
+func TestTLSAndPasswords(t *testing.T) {
 	cert, key := hubtest.Certificate(t)
 
 	text, err := os.ReadFile("../../docs/cluster.md")
@@ -60,7 +60,7 @@ func TestSecure(t *testing.T) {
 	}
 	user := regexp.MustCompile("ACL SETUSER ([^`]+)`").FindStringSubmatch(string(text))
 	if user == nil {
-		t.Fatal("docs/cluster.md names no ACL user")
+		t.Fatal("found no ACL user in docs/cluster.md")
 	}
 	redisAddr := hubtest.FreePort(t)
 	host, port, _ := net.SplitHostPort(redisAddr)
@@ -73,9 +73,9 @@ func TestSecure(t *testing.T) {
 		t.Fatal(err)
 	}
 	redis := hubtest.Start(t, nil, nil, "redis-server", config)
-	hubtest.Until(t, "Redis answers over TLS", func() error {
+	hubtest.Until(t, "Redis responds over TLS", func() error {
 		if redis.Exited() {
-			t.Fatalf("redis-server ended: %s", redis.Stdout.String())
+			t.Fatalf("redis-server exited: %s", redis.Stdout.String())
 		}
 		return exec.Command("redis-cli", "-p", port, "--tls", "--cacert", cert, "--user", "rshub", "--pass", "pass#word", "get", "rshub:x").Run()
 	})
@@ -100,7 +100,7 @@ func TestSecure(t *testing.T) {
 	}
 	for _, h := range hubs {
 		if v := hubtest.GetReadiness(t, h); !v.Checks["nats"].OK || !v.Checks["memory"].OK {
-			t.Errorf("the hub is ready: %+v", v)
+			t.Errorf("readiness = %+v, want NATS and memory OK", v)
 		}
 	}
 	f := hubtest.Follow(t, hubs[1], hubtest.ByWebSocket, "secure", "now")
@@ -109,7 +109,7 @@ func TestSecure(t *testing.T) {
 	f.WaitEntries(t, 3)
 	for _, h := range hubs {
 		if s := h.Stderr.String(); strings.Contains(s, "pass#word") || strings.Contains(s, "secret") {
-			t.Errorf("a hub shows a password: %s", s)
+			t.Errorf("log has a password: %s", s)
 		}
 	}
 }

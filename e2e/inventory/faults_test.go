@@ -17,14 +17,14 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The resources that no stream touches: some exist, and some were deleted.
+// Resources that no stream changes: some exist, and some were deleted.
 const (
 	steady = "steady"
 	dead   = "dead"
 )
 
-// faults are ten faults of a destination: what it holds instead, and how an audit names
-// each.
+// faults returns ten faults of a destination, as the entries that it has instead, and the
+// differences that an audit must report.
 func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]client.DifferenceKind) {
 	names = map[string]client.DifferenceKind{}
 	plant := func(most int, kind client.DifferenceKind, change func() resourcesync.Change) {
@@ -39,38 +39,38 @@ func faults(r *rand.Rand, n int) (planted []feed.Entry, names map[string]client.
 	plant(3, client.Missing, func() resourcesync.Change { return deleted(locOf(steady, r.IntN(n))) })
 	plant(6, client.Stale, func() resourcesync.Change { return resource(locOf(steady, r.IntN(n)), 1<<60) })
 	plant(8, client.Extra, func() resourcesync.Change { return resource(locOf("never", r.IntN(n)), 1) })
-	plant(10, client.Extra, func() resourcesync.Change { return resource(locOf(dead, r.IntN(50)), 1) }) // deletions that were not applied
+	plant(10, client.Extra, func() resourcesync.Change { return resource(locOf(dead, r.IntN(50)), 1) }) // unapplied deletions
 	slices.SortFunc(planted, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
 	return planted, names
 }
 
-// try returns what an audit finds, for who is not the goroutine of a test.
-func try(found func(func(client.Difference, error) bool)) (map[string]client.DifferenceKind, error) {
+// collect returns the differences that an audit finds. It may be called in any goroutine.
+func collect(found func(func(client.Difference, error) bool)) (map[string]client.DifferenceKind, error) {
 	all := map[string]client.DifferenceKind{}
 	for d, err := range found {
 		if err != nil {
 			return all, err
 		}
 		if all[d.Loc] != "" {
-			return all, fmt.Errorf("%s is named twice", d.Loc)
+			return all, fmt.Errorf("%s is reported twice", d.Loc)
 		}
 		all[d.Loc] = d.Kind
 	}
 	return all, nil
 }
 
-// names checks that an audit names the faults and nothing else.
-func names(t *testing.T, who string, found func(func(client.Difference, error) bool), want map[string]client.DifferenceKind) {
+// wantDifferences fails the test unless an audit reports exactly these differences.
+func wantDifferences(t *testing.T, who string, found func(func(client.Difference, error) bool), want map[string]client.DifferenceKind) {
 	t.Helper()
-	if got, err := try(found); err != nil || !maps.Equal(got, want) {
-		t.Fatalf("%s: an audit names %v, not %v: %v", who, got, want, err)
+	if got, err := collect(found); err != nil || !maps.Equal(got, want) {
+		t.Fatalf("%s: got differences %v, %v, want %v", who, got, err, want)
 	}
 }
 
-// TestFaults plants ten faults in destinations. Each audit names them and nothing else:
-// while nothing happens, and while thousands of changes arrive through two hubs.
-func TestFaults(t *testing.T) {
-	t.Run("a hub on disk", func(t *testing.T) {
+// TestAuditFindsFaults plants ten faults in destinations. Each audit reports exactly these: when
+// idle, and while thousands of changes arrive through two hubs.
+func TestAuditFindsFaults(t *testing.T) {
+	t.Run("hub on disk", func(t *testing.T) {
 		t.Parallel()
 		plantFaults(t, 2_000, hubtest.StartHub(t))
 	})
@@ -92,7 +92,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	s.truth = s.at(t, s.newest().Position)
 	planted, want := faults(r, n)
 
-	// A replica with the faults, which goes on to follow.
+	// A replica with the faults, which continues to follow.
 	c := newClient(t, hubs[len(hubs)-1])
 	store := memory{inventory.NewMemory()}
 	if err := catchUp(t.Context(), open(t, c, s.set, store)); err != nil {
@@ -100,7 +100,7 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 	}
 	plantIn(t, store, s.set, planted)
 	replica := open(t, c, s.set, store)
-	// What never saw the log: the truth of the source, with the faults.
+	// A list that is independent of the log: the state of the source with the faults.
 	own := func(yield func(*feed.Entry, error) bool) {
 		s.mu.Lock()
 		held := maps.Clone(s.truth)
@@ -114,29 +114,29 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 			}
 		}
 	}
-	settled, err := client.New(hubs[0].URL, client.Options{HTTP: hubtest.Client}) // waits as long as it says
+	settled, err := client.New(hubs[0].URL, client.Options{HTTP: hubtest.Client}) // with real waiting times
 	if err != nil {
 		t.Fatal(err)
 	}
-	names(t, "the list", settled.Audit(t.Context(), s.set, own, client.AuditOptions{}), want)
+	wantDifferences(t, "the list", settled.Audit(t.Context(), s.set, own, client.AuditOptions{}), want)
 
 	done := s.run(t, r.Uint64(), changes, hubs)
 	ctx, cancel := context.WithCancel(t.Context())
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	defer cancel()
-	beside.Go(func() {
+	background.Go(func() {
 		for _, err := range replica.Follow(ctx) {
 			if err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	beside.Go(func() {
+	background.Go(func() {
 		for ctx.Err() == nil {
-			got, err := try(settled.Audit(ctx, s.set, own, client.AuditOptions{}))
+			got, err := collect(settled.Audit(ctx, s.set, own, client.AuditOptions{}))
 			if ctx.Err() == nil && (err != nil || !maps.Equal(got, want)) {
-				t.Errorf("the list is audited: %v, %v, want %v", got, err, want)
+				t.Errorf("audit of the list: got differences %v, %v, want %v", got, err, want)
 				return
 			}
 		}
@@ -149,15 +149,15 @@ func plantFaults(t *testing.T, changes int, hubs ...*hubtest.Hub) {
 		default:
 		}
 		by := []client.Comparison{client.ByPosition, client.ByContent}[audits%2]
-		names(t, fmt.Sprintf("the replica by %s, audit %d", by, audits), replica.Audit(t.Context(), client.AuditOptions{By: by}), want)
+		wantDifferences(t, fmt.Sprintf("the replica by %s, audit %d", by, audits), replica.Audit(t.Context(), client.AuditOptions{By: by}), want)
 	}
 	for _, h := range hubs {
-		s.completely(t, h)
+		s.checkComplete(t, h)
 	}
-	t.Logf("while %d changes arrived, %d audits of a replica named the faults, and nothing else", changes, audits)
+	t.Logf("%d changes and %d audits of a replica", changes, audits)
 }
 
-// memory is a client.Store that outlives a Replica.
+// A memory is a client.Store that outlives a Replica.
 type memory struct{ inventory.Store }
 
 func (memory) Copy(string) error { return nil }
@@ -172,7 +172,7 @@ func open(t *testing.T, c *client.Client, set string, store client.Store) *clien
 	return r
 }
 
-// catchUp applies all that a replica does not have yet.
+// catchUp applies all changes that a replica does not have yet.
 func catchUp(ctx context.Context, r *client.Replica) error {
 	for _, err := range r.CatchUp(ctx) {
 		if err != nil {
@@ -182,7 +182,7 @@ func catchUp(ctx context.Context, r *client.Replica) error {
 	return nil
 }
 
-// plantIn changes what a replica holds behind its back.
+// plantIn changes the stored state of a replica.
 func plantIn(t *testing.T, store inventory.Store, set string, planted []feed.Entry) {
 	t.Helper()
 	v := inventory.New(store, set, inventory.Options{Cache: inventory.NewCache(1 << 20)})

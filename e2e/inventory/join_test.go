@@ -15,8 +15,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// What a destination is told: its hub, its set, the directory of its pages, and after how
-// many updates it kills itself; 0: never.
+// Environment variables of a destination: its hub, its set, the directory of its pages, and the
+// number of updates after which it kills itself; 0 means never.
 const (
 	ofHub       = "RSHUB_E2E_HUB"
 	ofSet       = "RSHUB_E2E_SET"
@@ -24,9 +24,9 @@ const (
 	dieAfter    = "RSHUB_E2E_DIE"
 )
 
-// beDestination is the main function of a destination: a replica with its pages on the
-// disk, which follows until SIGTERM, or kills itself.
-func beDestination() error {
+// runDestination is the main function of a destination: a replica with its pages on disk, which
+// follows until SIGTERM, or kills itself.
+func runDestination() error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	left, err := strconv.Atoi(os.Getenv(dieAfter))
@@ -38,7 +38,7 @@ func beDestination() error {
 		return err
 	}
 	defer store.Close()
-	c, err := client.New(os.Getenv(ofHub), client.Options{Sleep: soon})
+	c, err := client.New(os.Getenv(ofHub), client.Options{Sleep: shortSleep})
 	if err != nil {
 		return err
 	}
@@ -58,27 +58,27 @@ func beDestination() error {
 	return nil
 }
 
-// A destination joins a set by a baseline, and is killed and goes on.
+// A destination joins a set with a baseline, and is killed and restarted.
 type destination struct {
 	set, dir string
 	hubs     []*hubtest.Hub
-	process  *hubtest.Process // nil: it does not run
-	lives    int
+	process  *hubtest.Process // nil if it is not running
+	starts   int
 }
 
-// step does something at random to a destination: it joins, goes on, or is killed.
+// step starts, restarts or kills a destination at random.
 func (d *destination) step(t *testing.T, r *rand.Rand) {
 	t.Helper()
 	switch {
 	case d.process != nil && d.process.Exited():
 		if code := d.process.Wait(); code != -1 {
-			t.Fatalf("the destination ends with %d: %s", code, d.process.Stderr)
+			t.Fatalf("exit status of the destination = %d, want -1: %s", code, d.process.Stderr)
 		}
 		d.process = nil
 	case d.process != nil && r.IntN(3) == 0:
 		d.process.Kill()
 	case d.process == nil && r.IntN(2) == 0:
-		d.lives++
+		d.starts++
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
@@ -88,9 +88,8 @@ func (d *destination) step(t *testing.T, r *rand.Rand) {
 	}
 }
 
-// inSync ends the destination, brings it up to date, and proves that it holds what each of
-// the hubs does.
-func (d *destination) inSync(t *testing.T, s *source) {
+// wantInSync stops the destination, lets it catch up, and audits it against each hub.
+func (d *destination) wantInSync(t *testing.T, s *source) {
 	t.Helper()
 	if d.process != nil {
 		d.process.Kill()
@@ -104,22 +103,22 @@ func (d *destination) inSync(t *testing.T, s *source) {
 	if err := catchUp(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if at, whole := r.Cursor(); !whole || at != s.newest() {
-		t.Errorf("the destination is at %s, whole: %v, and the set at %s", at, whole, s.newest())
+	if at, complete := r.Cursor(); !complete || at != s.newest() {
+		t.Errorf("cursor of the destination = %s, complete %v, want %s", at, complete, s.newest())
 	}
 	for _, h := range d.hubs {
 		r := open(t, newClient(t, h), d.set, store)
 		for _, by := range []client.Comparison{client.ByPosition, client.ByContent} {
-			names(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]client.DifferenceKind{})
+			wantDifferences(t, "the destination", r.Audit(t.Context(), client.AuditOptions{By: by}), map[string]client.DifferenceKind{})
 		}
 	}
-	t.Logf("the destination was in sync after %d lives", d.lives)
+	t.Logf("the destination was in sync after %d starts", d.starts)
 }
 
-// TestDestinations publishes a whole history while destinations join by a baseline at any
-// moment, are killed, and go on. In the end each holds what all changes leave, and proves it.
+// TestDestinations publishes a history while destinations join with a baseline at any time, are
+// killed and restarted. In the end each has the state after all changes, as its audits confirm.
 func TestDestinations(t *testing.T) {
-	t.Run("a hub on disk", func(t *testing.T) {
+	t.Run("hub on disk", func(t *testing.T) {
 		t.Parallel()
 		join(t, hubtest.StartHub(t))
 	})
@@ -132,7 +131,7 @@ func TestDestinations(t *testing.T) {
 func join(t *testing.T, hubs ...*hubtest.Hub) {
 	r := hubtest.Random(t)
 	s := newStream("joined")
-	s.publish(t, hubs[0], resources(steady, 5_000)) // nothing touches them: so baselines are long
+	s.publish(t, hubs[0], resources(steady, 5_000)) // unchanged later, so that baselines are long
 	s.complete(t, hubs[0])
 	var all []*destination
 	for range 3 {
@@ -140,17 +139,17 @@ func join(t *testing.T, hubs ...*hubtest.Hub) {
 	}
 	done := s.run(t, r.Uint64(), 1<<30, hubs)
 	for range 80 {
-		s.goesOn(t, uint64(r.IntN(300)))
+		s.waitPublished(t, uint64(r.IntN(300)))
 		for _, d := range all {
 			d.step(t, r)
 		}
 	}
-	s.end()
+	s.stop()
 	<-done
 	for _, h := range hubs {
-		s.completely(t, h)
+		s.checkComplete(t, h)
 	}
 	for _, d := range all {
-		d.inSync(t, s.source)
+		d.wantInSync(t, s.source)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// commits counts the roots that hubs have made.
+// commits returns the number of commits of hubs.
 func commits(t *testing.T, hubs ...*hubtest.Hub) (all float64) {
 	t.Helper()
 	for _, h := range hubs {
@@ -17,10 +17,10 @@ func commits(t *testing.T, hubs ...*hubtest.Hub) (all float64) {
 	return all
 }
 
-// commit waits until hubs have made more roots than that.
-func commit(t *testing.T, made float64, hubs ...*hubtest.Hub) {
+// waitCommit waits until hubs have made more commits.
+func waitCommit(t *testing.T, made float64, hubs ...*hubtest.Hub) {
 	t.Helper()
-	hubtest.Until(t, "a root is made", func() error {
+	hubtest.Until(t, "an inventory is committed", func() error {
 		if commits(t, hubs...) == made {
 			return trial.ErrNotYet
 		}
@@ -28,8 +28,8 @@ func commit(t *testing.T, made float64, hubs ...*hubtest.Hub) {
 	})
 }
 
-// TestHubKilled kills a hub on disk while it publishes and makes roots: at any moment, or
-// as soon as a root was made. Afterwards the inventory is right, and as complete as it was.
+// TestHubKilled kills a hub on disk while it publishes and commits: at any time, or immediately
+// after a commit. Afterwards the inventory is correct, and as complete as before.
 func TestHubKilled(t *testing.T) {
 	t.Parallel()
 	r := hubtest.Random(t)
@@ -40,27 +40,27 @@ func TestHubKilled(t *testing.T) {
 	done := s.run(t, r.Uint64(), 1<<30, []*hubtest.Hub{h})
 	for n := range 8 {
 		if r.IntN(2) == 0 {
-			commit(t, commits(t, h), h)
+			waitCommit(t, commits(t, h), h)
 		} else {
-			s.goesOn(t, uint64(r.IntN(3_000)))
+			s.waitPublished(t, uint64(r.IntN(3_000)))
 		}
 		h.Kill()
 		h.Start(t)
-		s.completely(t, h)
+		s.checkComplete(t, h)
 		if n%4 == 0 {
-			s.reads(t, h)
+			s.checkBaseline(t, h)
 		}
 	}
-	s.end()
+	s.stop()
 	<-done
-	s.reads(t, h)
+	s.checkBaseline(t, h)
 	h.Stop(t)
 	h.Start(t)
-	s.completely(t, h)
+	s.checkComplete(t, h)
 }
 
-// TestHubOfTwoKilled kills one of two hubs while its requests to Redis are on the way, so
-// that Redis gets the beginning of a commit, and not the rest. The other hub takes over.
+// TestHubOfTwoKilled kills one of two hubs while it sends requests to Redis, so that Redis
+// receives only the start of a commit. The other hub takes over.
 func TestHubOfTwoKilled(t *testing.T) {
 	t.Parallel()
 	r := hubtest.Random(t)
@@ -68,7 +68,7 @@ func TestHubOfTwoKilled(t *testing.T) {
 	proxy := hubtest.StartProxy(t, redis.Addr)
 	doomed := hubtest.JoinCluster(t, "", proxy.Addr(), nats.Addr)
 	other := hubtest.JoinCluster(t, doomed.URL, redis.Addr, nats.Addr)
-	// Each hub makes the inventories of some of the sets.
+	// Each hub maintains the inventories of some of the sets.
 	var all []*stream
 	for i := range 4 {
 		s := newStream(fmt.Sprint("set", i))
@@ -89,23 +89,23 @@ func TestHubOfTwoKilled(t *testing.T) {
 			return nil
 		})
 		doomed.Kill()
-		proxy.SetTarget(redis.Addr) // what was held is lost
+		proxy.SetTarget(redis.Addr) // drops the held data
 		proxy.Resume()
 		for _, d := range done {
 			<-d
 		}
 		for _, s := range all {
-			s.completely(t, other)
+			s.checkComplete(t, other)
 		}
 		doomed.Start(t)
 		for _, s := range all {
-			s.completely(t, doomed)
+			s.checkComplete(t, doomed)
 		}
-		all[r.IntN(len(all))].reads(t, doomed)
+		all[r.IntN(len(all))].checkBaseline(t, doomed)
 	}
 }
 
-// TestRedisKilled kills Redis while two hubs publish and make roots.
+// TestRedisKilled kills Redis while two hubs publish and commit.
 func TestRedisKilled(t *testing.T) {
 	t.Parallel()
 	r := hubtest.Random(t)
@@ -115,14 +115,14 @@ func TestRedisKilled(t *testing.T) {
 	s.complete(t, c.Hubs[1])
 	done := s.run(t, r.Uint64(), 1<<30, c.Hubs)
 	for range 3 {
-		s.goesOn(t, uint64(r.IntN(2_000)))
+		s.waitPublished(t, uint64(r.IntN(2_000)))
 		c.Redis.Kill()
 		c.Redis.Start(t)
 		for _, h := range c.Hubs {
-			s.completely(t, h)
+			s.checkComplete(t, h)
 		}
-		s.reads(t, c.Hubs[r.IntN(2)])
+		s.checkBaseline(t, c.Hubs[r.IntN(2)])
 	}
-	s.end() // while Redis is there
+	s.stop() // while Redis is running
 	<-done
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// What a failover does to a set, in Redis: the log is as it was, and the inventory, which
-// was replicated a moment later, is newer than the log.
+// Scripts that simulate a failover of Redis: the log is restored to an earlier state, and the
+// inventory, which was replicated later, is newer than the log.
 const (
 	keepTail = `for _, k in ipairs({'set', 'packed', 'live', 'known', 'numbers', 'calls0', 'calls1'}) do
 	local key = 'rshub:{lost}:' .. k
@@ -20,7 +20,7 @@ return 'ok'`
 
 	loseTail = `local record = redis.call('HGET', 'rshub:{lost}:set', 'inventory')
 local attempt = string.match(record, '^%S+ %S+ (%S+) ')
-if ARGV[1] == 'under way' and attempt == '0' then return 'no' end
+if ARGV[1] == 'in progress' and attempt == '0' then return 'no' end
 for _, k in ipairs({'set', 'packed', 'live', 'known', 'numbers', 'calls0', 'calls1'}) do
 	local key = 'rshub:{lost}:' .. k
 	redis.call('DEL', key)
@@ -30,9 +30,8 @@ redis.call('HSET', 'rshub:{lost}:set', 'inventory', record)
 return 'ok'`
 )
 
-// TestTailLost loses the newest changes of a log while a commit of them is under way, or as
-// soon as it is over. What the set holds afterwards is what its log says, and nothing of
-// what was lost.
+// TestTailLost loses the newest changes of a log during a commit of them, or immediately after
+// it. Afterwards the inventory matches the log, without the lost changes.
 func TestTailLost(t *testing.T) {
 	t.Parallel()
 	c := hubtest.StartCluster(t, 2)
@@ -41,8 +40,8 @@ func TestTailLost(t *testing.T) {
 	s.complete(t, c.Hubs[0])
 	for round := range 4 {
 		for _, h := range c.Hubs {
-			s.proved(t, h)
-			s.reads(t, h) // so there is a root
+			s.checkSummary(t, h)
+			s.checkBaseline(t, h) // waits for a commit
 		}
 		c.Redis.Command(t, "EVAL", keepTail, "0")
 		kept := newSource(s.set) // knows what was published so far
@@ -51,24 +50,24 @@ func TestTailLost(t *testing.T) {
 		for i := range 4 {
 			s.publish(t, c.Hubs[i%2], resources("gone", 1_000*(i+1))[1_000*i:])
 		}
-		when := []string{"under way", "over"}[round%2]
-		if when == "over" {
-			commit(t, made, c.Hubs...) // of what will be lost
+		when := []string{"in progress", "finished"}[round%2]
+		if when == "finished" {
+			waitCommit(t, made, c.Hubs...) // of the changes that will be lost
 		}
 		for end := time.Now().Add(hubtest.Timeout); c.Redis.Command(t, "EVAL", loseTail, "0", when) != "ok"; {
 			if time.Now().After(end) {
-				t.Fatal("no commit was under way")
+				t.Fatal("found no commit in progress")
 			}
-			if commits(t, c.Hubs...) != made { // it was too quick
-				when = "over"
+			if commits(t, c.Hubs...) != made { // the commit finished too early
+				when = "finished"
 			}
 		}
-		t.Logf("round %d: the tail is lost while a commit is %s", round, when)
+		t.Logf("round %d: the tail is lost with a commit %s", round, when)
 		s = kept
-		s.publish(t, c.Hubs[round%2], resources("anew", 100))
+		s.publish(t, c.Hubs[round%2], resources("again", 100))
 		for _, h := range c.Hubs {
-			s.proved(t, h)
-			s.reads(t, h)
+			s.checkSummary(t, h)
+			s.checkBaseline(t, h)
 		}
 	}
 }

@@ -1,5 +1,4 @@
-// Package inventory tests what a hub knows of the resources of a set: baselines, Resource
-// Lists and audits, with programs that are killed.
+// Package inventory tests baselines, Resource Lists and audits, with programs that are killed.
 package inventory
 
 import (
@@ -10,12 +9,12 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// The program of the tests is also that of their destinations.
+// TestMain also runs destinations: the test binary starts itself as one.
 func TestMain(m *testing.M) {
 	if os.Getenv(inDirectory) == "" {
 		hubtest.Main(m)
 	}
-	if err := beDestination(); err != nil {
+	if err := runDestination(); err != nil {
 		fmt.Fprintln(os.Stderr, "destination:", err)
 		os.Exit(1)
 	}

@@ -12,32 +12,32 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A stream publishes changes of its own resources through several hubs at once,
-// deletions among them. What it changes is true before the hub knows it.
+// A stream publishes changes and deletions of its own resources through several hubs
+// concurrently. It updates truth before it publishes.
 type stream struct {
 	*source
 
-	mu    sync.Mutex
-	truth sourcetest.Set // what the source itself holds
-	over  bool           // nothing more is to be published
+	mu      sync.Mutex
+	truth   sourcetest.Set // state of the source
+	stopped bool           // whether publishing has stopped
 }
 
 func newStream(set string) *stream {
 	return &stream{source: newSource(set), truth: sourcetest.Set{}}
 }
 
-// end lets what is under way be answered, and publishes nothing more.
-func (s *stream) end() {
+// stop stops publishing after the batches in progress.
+func (s *stream) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.over = true
+	s.stopped = true
 }
 
-// batch makes changes of resources that have a number, and so they come to be true.
+// batch returns at most most random changes of the resources with a number, and applies them to truth.
 func (s *stream) batch(r *rand.Rand, number, most int) (changes []resourcesync.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.stopped {
 		return nil
 	}
 	for range min(most, 1+r.IntN(60)) {
@@ -51,8 +51,8 @@ func (s *stream) batch(r *rand.Rand, number, most int) (changes []resourcesync.C
 	return changes
 }
 
-// run publishes n changes, and closes done when all were accepted. No two hubs get
-// changes of one resource at a time. It ends with the test.
+// run publishes n changes, and closes done when all were accepted. Each resource is published at
+// one hub only. It stops with the test.
 func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (done chan struct{}) {
 	done = make(chan struct{})
 	var wg sync.WaitGroup
@@ -78,7 +78,7 @@ func (s *stream) run(t *testing.T, seed uint64, n int, hubs []*hubtest.Hub) (don
 		close(done)
 	}()
 	t.Cleanup(func() {
-		s.end()
+		s.stop()
 		<-done
 	})
 	return done

@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// TestWalk synchronizes by the documents of the standard, while changes flow through two
-// hubs: the Resource List, and the Change List since the time of it.
-func TestWalk(t *testing.T) {
+// TestSyncFromDocuments synchronizes with the documents of the standard while changes arrive
+// through two hubs: with the Resource List, and with the Change List since its time.
+func TestSyncFromDocuments(t *testing.T) {
 	t.Parallel()
 	r := hubtest.Random(t)
 	hubs := hubtest.StartCluster(t, 2, "RSHUB_RESOURCELIST_INTERVAL=1s", "RSHUB_CHANGELIST_SIZE=1000").Hubs
@@ -28,13 +28,13 @@ func TestWalk(t *testing.T) {
 			over = true
 		default:
 		}
-		held := map[string]string{} // the hash of each resource
+		held := map[string]string{} // hash of each resource
 		doc := hubtest.Document(t, list)
 		for _, it := range doc.Items {
 			held[it.Loc] = it.Hash
 		}
 		changes, _ := hubtest.ReadSince(t, hubs[1], s.set, doc.At.Format(time.RFC3339Nano))
-		for _, e := range changes { // the first is in the Resource List, too
+		for _, e := range changes { // the Resource List has the first one, too
 			var c struct{ Loc, Change, Hash string }
 			hubtest.Decode(t, []byte(e.Text), &c)
 			if held[c.Loc] = c.Hash; c.Change == string(resourcesync.Deleted) {
@@ -46,8 +46,8 @@ func TestWalk(t *testing.T) {
 			want[loc] = e.Change.Hash
 		}
 		if !maps.Equal(held, want) {
-			t.Fatalf("from the Resource List of %v on, %d changes lead to %d resources, not to %d", doc.At, len(changes), len(held), len(want))
+			t.Fatalf("Resource List of %v and %d changes: got %d resources, want %d, or other hashes", doc.At, len(changes), len(held), len(want))
 		}
 	}
-	t.Logf("%d walks while changes flowed", walks)
+	t.Logf("%d synchronizations", walks)
 }

@@ -9,8 +9,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestBackup copies the memory while it is written to, and starts a hub from
-// the copy.
+// TestBackup backs up a memory that is being written to, and starts a hub from the copy.
 func TestBackup(t *testing.T) {
 	t.Parallel()
 	const set = "kept"
@@ -23,7 +22,7 @@ func TestBackup(t *testing.T) {
 	before := begin.Count()
 	code, stdout, stderr := hubtest.Run(t, env, nil, hubtest.Rshub, "backup", dir)
 	if code != 0 || !strings.Contains(stdout, "RSHUB_DATA="+dir) {
-		t.Fatalf("rshub backup ended with %d: %s%s", code, stdout, stderr)
+		t.Fatalf("rshub backup exited with %d: %s%s", code, stdout, stderr)
 	}
 	t.Log(stdout)
 	if n := begin.Count(); n <= before {
@@ -39,32 +38,32 @@ func TestBackup(t *testing.T) {
 	second.Start(t)
 	copied := hubtest.ReadMemory(t, second, set)
 	if len(copied) < before || len(copied) >= len(all) {
-		t.Fatalf("the copy has %d changes; there were %d before and %d after it", len(copied), before, len(all))
+		t.Fatalf("got %d changes in the copy, want at least %d and fewer than %d", len(copied), before, len(all))
 	}
 	hubtest.WantEntries(t, "the copy", copied, all[:len(copied)])
 	t.Logf("the copy has %d of %d changes", len(copied), len(all))
 
-	// Who is ahead of the copy is told so, and misses nothing of what follows.
+	// A follower ahead of the copy gets a divergence, and then all new changes.
 	ahead := hubtest.Follow(t, second, hubtest.ByWebSocket, set, begin.CurrentCursor())
-	hubtest.Until(t, "it is told that the memory diverged", func() error {
+	hubtest.Until(t, "the follower gets a divergence", func() error {
 		ahead.Mu.Lock()
 		defer ahead.Mu.Unlock()
 		if ahead.Diverged == 0 {
-			return fmt.Errorf("it is not; %q", ahead.Errs)
+			return fmt.Errorf("got none; errors %q", ahead.Errs)
 		}
 		return nil
 	})
 	hubtest.Publish(t, second, set, hubtest.Changes("new", 10))
 	ahead.WaitEntries(t, 10)
-	// Who is not ahead notices nothing.
+	// A follower behind the copy does not get one.
 	old, err := begin.Hub.CursorOf(all[len(copied)/2])
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := hubtest.Follow(t, second, hubtest.ByWebSocket, set, old)
 	now := hubtest.ReadMemory(t, second, set)
-	hubtest.WantEntries(t, "who was behind", f.WaitEntries(t, len(now)-len(copied)/2-1), now[len(copied)/2+1:])
+	hubtest.WantEntries(t, "the follower behind", f.WaitEntries(t, len(now)-len(copied)/2-1), now[len(copied)/2+1:])
 	if f.Diverged > 0 {
-		t.Error("who was behind is told that the memory diverged")
+		t.Error("the follower behind got a divergence")
 	}
 }

@@ -15,21 +15,21 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// startWithDescriptors starts a hub that may have no more file descriptors than that.
+// startWithDescriptors starts a hub with a limit on file descriptors.
 func startWithDescriptors(t testing.TB, limit int, env ...string) *hubtest.Hub {
 	t.Helper()
 	h := hubtest.NewHub(t, env...)
 	shell, err := exec.LookPath("sh")
 	if err != nil {
-		t.Skip("this needs a shell")
+		t.Skip("needs a shell")
 	}
 	h.Process = hubtest.Start(t, h.Env, nil, shell, "-c", fmt.Sprintf(`ulimit -n %d && exec "$0"`, limit), hubtest.Rshub)
 	h.WaitRunning()
 	return h
 }
 
-// crowdIn connects to a hub n times, to follow a set, and reads nothing.
-func crowdIn(t testing.TB, h *hubtest.Hub, n int) {
+// connectIdle connects n followers to a hub that read nothing.
+func connectIdle(t testing.TB, h *hubtest.Hub, n int) {
 	t.Helper()
 	for range n {
 		conn, err := net.Dial("tcp", h.Host)
@@ -41,9 +41,9 @@ func crowdIn(t testing.TB, h *hubtest.Hub, n int) {
 	}
 }
 
-// TestDescriptorLimit connects to a hub far more often than it has file descriptors.
-// Who is in goes on publishing, the store goes on writing, probes and operators get
-// their answers, new connections are told to come later, and the log stays short.
+// TestDescriptorLimit opens many more connections to a hub than it has file descriptors. An
+// existing connection can still publish, the store can write, probes and operators get responses,
+// new connections get status 503 with Retry-After, and the log stays short.
 func TestDescriptorLimit(t *testing.T) {
 	t.Parallel()
 	const set, limit = "crowded", 128
@@ -58,7 +58,7 @@ func TestDescriptorLimit(t *testing.T) {
 		t.Helper()
 		body := ""
 		for range n {
-			noise := make([]byte, 700) // nothing that could be compressed
+			noise := make([]byte, 700) // incompressible
 			_, _ = rand.Read(noise)
 			body += fmt.Sprintf(`{"loc":"https://example.org/%s/%x","change":"created"}`+"\n", name, noise)
 		}
@@ -74,15 +74,15 @@ func TestDescriptorLimit(t *testing.T) {
 		}
 	}
 	publish("before", 1)
-	crowdIn(t, h, 4*limit)
-	hubtest.Until(t, "a new connection is told that there are too many", func() error {
+	connectIdle(t, h, 4*limit)
+	hubtest.Until(t, "a new connection gets status 503", func() error {
 		a, err := hubtest.Request(http.MethodGet, h.URL+"/sets", nil)
 		if err == nil && (a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "") {
 			err = fmt.Errorf("%d %s", a.Status, a.Body)
 		}
 		return err
 	})
-	for i := range 100 { // some memtables
+	for i := range 100 { // enough for several memtables
 		publish(fmt.Sprint("publish-", i), 100)
 		if i%20 == 0 {
 			hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/readyz", nil)
@@ -90,6 +90,6 @@ func TestDescriptorLimit(t *testing.T) {
 		}
 	}
 	if text := h.Stderr.String(); strings.Count(text, "\n") > 20 || strings.Contains(text, "too many open files") || !strings.Contains(text, "too many connections") {
-		t.Errorf("the log is\n%.5000s", text)
+		t.Errorf("got log\n%.5000swant few lines about too many connections", text)
 	}
 }

@@ -17,11 +17,11 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// secret is in everything that logs must not show.
+// secret is part of every value that logs must not have.
 const secret = "S3CRET"
 
-// TestNoSecretsInLogs does everything that involves a secret, well and wrongly,
-// at a hub that logs all it can, and takes Redis and NATS away meanwhile.
+// TestNoSecretsInLogs exercises everything that involves a secret, with and without errors, at a
+// hub with debug logs, while Redis and NATS fail.
 func TestNoSecretsInLogs(t *testing.T) {
 	t.Parallel()
 	const set = "secretive"
@@ -43,8 +43,8 @@ func TestNoSecretsInLogs(t *testing.T) {
 	hubtest.Must(t, http.StatusBadRequest, http.MethodGet, h.Topic(set)+"?access_token="+secret+"&since=start", nil)
 	hubtest.Must(t, http.StatusUnauthorized, http.MethodGet, h.Topic(set), nil, "Authorization: Basic "+secret)
 
-	// A callback whose URL is a secret, that has one, and fails. It is asked about
-	// the status of its subscription, which only it knows.
+	// A failing callback with a secret, whose URL is a secret as well. Only it knows the URL of
+	// the status of its subscription.
 	tr := hubtest.NewTrial(t, h)
 	c := tr.Callback("/path" + secret + "?query=" + secret)
 	c.Respond(trial.Delivery, trial.Status(http.StatusInternalServerError))
@@ -62,7 +62,7 @@ func TestNoSecretsInLogs(t *testing.T) {
 	form.Set("hub.callback", "http://user:"+secret+"@127.0.0.1/")
 	hubtest.Must(t, http.StatusBadRequest, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, trial.AsForm)
 
-	// A source whose Change List is at a secret place, and not to be had.
+	// A source whose Change List has a secret URL, and does not exist.
 	source := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(source.Close)
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"changelist":"`+source.URL+"/"+secret+`"}`), bearer)
@@ -91,19 +91,19 @@ func TestNoSecretsInLogs(t *testing.T) {
 	for where, shown := range map[string]string{"the log": h.Stderr.String(), "/readyz": string(readyz.Body)} {
 		for _, s := range []string{secret, token, capability, digest} {
 			if i := strings.Index(shown, s); i >= 0 {
-				t.Errorf("%s shows a secret: …%s…", where, shown[max(0, i-200):min(len(shown), i+len(s)+20)])
+				t.Errorf("%s has a secret: …%s…", where, shown[max(0, i-200):min(len(shown), i+len(s)+20)])
 			}
 		}
 	}
 	for line := range strings.Lines(h.Stderr.String()) {
 		if !json.Valid([]byte(line)) {
-			t.Errorf("the log has a line that is no JSON: %s", line)
+			t.Errorf("log line is not JSON: %s", line)
 		}
 	}
 }
 
-// TestQuietLog counts the lines that a hub logs, as it comes: none for a publish,
-// a delivery, a follower or a request.
+// TestQuietLog checks that a hub with default settings logs nothing for a publish, a delivery, a
+// follower or a request.
 func TestQuietLog(t *testing.T) {
 	t.Parallel()
 	const set = "quiet"
@@ -128,6 +128,6 @@ func TestQuietLog(t *testing.T) {
 	hubtest.Must(t, http.StatusNotFound, http.MethodGet, h.URL+"/nothing", nil)
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/readyz", nil)
 	if after := h.Stderr.String(); after != before {
-		t.Errorf("it has logged\n%s", strings.TrimPrefix(after, before))
+		t.Errorf("got log lines\n%s", strings.TrimPrefix(after, before))
 	}
 }

@@ -1,4 +1,4 @@
-// Package operate tests what operators do and see: starting, stopping, backups, tokens, logs, metrics,
+// Package operate tests what operators do and see: start, stop, backups, tokens, logs, metrics and
 // alerts.
 package operate
 

@@ -17,24 +17,22 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// constant are the metrics that never move.
+// constant are the metrics that never change.
 var constant = []string{"rshub_build_info"}
 
-// elsewhere are the beginnings of metrics that their packages show to move, callback and
-// subscribe.
+// elsewhere are the prefixes of metrics that the tests of callback and subscribe cover.
 var elsewhere = []string{"rshub_callback_", "rshub_follower"}
 
-// What is of every Go program is somebody else's to test; these show that it is
-// there.
+// ofProgram are metrics of every Go program, as examples: their libraries test them.
 var ofProgram = []string{"go_goroutines", "go_memstats_heap_objects", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 
-// A watch remembers what was seen of each metric.
+// A watch records the observed values of each metric.
 type watch struct {
-	kinds map[string]string           // of families
+	kinds map[string]string           // types by family
 	seen  map[string]map[float64]bool // values by family
 }
 
-// scrape reads the metrics of a hub: the values by name and labels.
+// scrape returns the metrics of a hub by name and labels.
 func (w *watch) scrape(t testing.TB, h *hubtest.Hub) map[string]float64 {
 	t.Helper()
 	values := map[string]float64{}
@@ -66,9 +64,9 @@ func (w *watch) scrape(t testing.TB, h *hubtest.Hub) map[string]float64 {
 	return values
 }
 
-// unmoved are the families that did not move: a counter that counted nothing, a
-// gauge that always said the same.
-func (w *watch) unmoved() (names []string) {
+// unchanged returns the families without activity: counters that stayed zero, and gauges that had
+// one value.
+func (w *watch) unchanged() (names []string) {
 	for name, values := range w.seen {
 		moved := len(values) > 1
 		if kind := w.kinds[name]; kind == "counter" || kind == "histogram" || kind == "summary" {
@@ -82,13 +80,13 @@ func (w *watch) unmoved() (names []string) {
 	return names
 }
 
-// until scrapes until a value is as it should be.
+// until scrapes until a value satisfies a condition.
 func (w *watch) until(t testing.TB, h *hubtest.Hub, sample string, is func(v float64) bool) {
 	t.Helper()
-	hubtest.Until(t, sample+" moves", func() error {
+	hubtest.Until(t, sample+" changes", func() error {
 		v, ok := w.scrape(t, h)[sample]
 		if !ok || !is(v) {
-			return fmt.Errorf("it is %v (there: %v)", v, ok)
+			return fmt.Errorf("got %v (exists: %v)", v, ok)
 		}
 		return nil
 	})
@@ -97,14 +95,13 @@ func (w *watch) until(t testing.TB, h *hubtest.Hub, sample string, is func(v flo
 func positive(v float64) bool { return v > 0 }
 func zero(v float64) bool     { return v == 0 }
 
-// TestMetricsMove does what each metric is about, at a hub on the disk and at
-// two on Redis and NATS. A metric that none of that moves fails the test: there is
-// no metric that nobody has seen move.
-func TestMetricsMove(t *testing.T) {
+// TestMetricsChange exercises what each metric measures, at a hub on disk and at two hubs with
+// Redis and NATS. A metric without activity fails the test, so that every metric is covered.
+func TestMetricsChange(t *testing.T) {
 	t.Parallel()
 	w := &watch{kinds: map[string]string{}, seen: map[string]map[float64]bool{}}
-	moveOnDisk(t, w)
-	moveInCluster(t, w)
+	exerciseDisk(t, w)
+	exerciseCluster(t, w)
 	file := filepath.Join(t.TempDir(), "tokens")
 	hubtest.NewToken(t, file, "operator", "operate")
 	limited := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+file, "RSHUB_LIMITS_ADDRESS=requests:2/h", "RSHUB_DISK_RESERVE=1GiB")
@@ -118,53 +115,53 @@ func TestMetricsMove(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer idle.Close()
-	crowdIn(t, crowded, 128)
+	connectIdle(t, crowded, 128)
 	w.until(t, crowded, "rshub_connections_refused_total", positive)
-	hubtest.Until(t, "who is idle makes room", func() error {
-		crowdIn(t, crowded, 1)
+	hubtest.Until(t, "an idle connection is closed", func() error {
+		connectIdle(t, crowded, 1)
 		if w.scrape(t, crowded)["rshub_connections_ended_total"] == 0 {
-			return errors.New("nobody does")
+			return errors.New("none closed yet")
 		}
 		return nil
 	})
-	unmoved := w.unmoved()
-	for _, name := range unmoved {
-		begins := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
-		if begins("rshub_") && !slices.Contains(constant, name) && !slices.ContainsFunc(elsewhere, begins) {
-			t.Errorf("%s did not move", name)
+	unchanged := w.unchanged()
+	for _, name := range unchanged {
+		hasPrefix := func(prefix string) bool { return strings.HasPrefix(name, prefix) }
+		if hasPrefix("rshub_") && !slices.Contains(constant, name) && !slices.ContainsFunc(elsewhere, hasPrefix) {
+			t.Errorf("metric %s did not change", name)
 		}
 	}
 	for _, name := range constant {
-		if !slices.Contains(unmoved, name) {
-			t.Errorf("%s moves, or is not there", name)
+		if !slices.Contains(unchanged, name) {
+			t.Errorf("metric %s changed, or does not exist", name)
 		}
 	}
 	for _, name := range ofProgram {
-		if w.seen[name] == nil || slices.Contains(unmoved, name) {
-			t.Errorf("%s did not move", name)
+		if w.seen[name] == nil || slices.Contains(unchanged, name) {
+			t.Errorf("metric %s did not change", name)
 		}
 	}
 }
 
-// moveOnDisk moves what a hub alone has.
-func moveOnDisk(t *testing.T, w *watch) {
+// exerciseDisk exercises the metrics of a single hub.
+func exerciseDisk(t *testing.T, w *watch) {
 	const set = "moves"
-	// Of a set, retention leaves one change.
+	// Retention leaves one change per set.
 	h := hubtest.StartHub(t, "RSHUB_CHANGELIST_SIZE=1", "RSHUB_RETENTION_COUNT=1")
 	w.scrape(t, h)
 	hubtest.Publish(t, h, set, hubtest.Change("first"))
 	hubtest.Follow(t, h, hubtest.ByWebSocket, set, "start").WaitEntries(t, 1)
 	hubtest.Publish(t, h, set, hubtest.Changes("bulk", 1000))
-	moveInventories(t, w, h, set)
-	// What is in the memory is looked at when a hub starts, and retention applied.
+	exerciseInventories(t, w, h, set)
+	// At its start a hub counts the sets, and applies retention.
 	h.Stop(t)
 	h.Start(t)
 	w.until(t, h, "rshub_log_sets", positive)
 	w.until(t, h, "rshub_retention_removed_changes_total", positive)
 }
 
-// moveInventories moves what the inventory of a set has that holds much.
-func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
+// exerciseInventories exercises the metrics of the inventory of a large set.
+func exerciseInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
 	for _, name := range []string{"sets", "commits_total", "resources", "pages", "bytes", "roots"} {
 		w.until(t, h, "rshub_inventory_"+name, positive)
 	}
@@ -175,7 +172,7 @@ func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
 		seen := w.scrape(t, h)
 		for _, name := range []string{"lag_changes", "lag_seconds", "waiting_bytes"} {
 			if seen["rshub_inventory_"+name] == 0 {
-				return errors.New("none does")
+				return errors.New("none yet")
 			}
 		}
 		return nil
@@ -183,7 +180,7 @@ func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.URL+"/sets/"+set+"/audit", nil)
 	w.until(t, h, "rshub_inventory_kept_bytes", positive)
 	w.until(t, h, `rshub_inventory_reads_total{outcome="begun",reader="state"}`, positive)
-	for i := range 10 { // more than fits into what lies between here and there
+	for i := range 10 { // more than the buffers of the connection
 		hubtest.Publish(t, h, set, hubtest.Changes(strings.Repeat("long", 400)+strconv.Itoa(i), 1000))
 	}
 	w.until(t, h, "rshub_inventory_resources", func(v float64) bool { return v > 10_000 })
@@ -197,7 +194,7 @@ func moveInventories(t *testing.T, w *watch, h *hubtest.Hub, set string) {
 	w.until(t, h, "rshub_inventory_lists_total", positive)
 }
 
-// dialStalled follows over a WebSocket that never reads what comes.
+// dialStalled follows over a WebSocket that never reads.
 func dialStalled(t *testing.T, h *hubtest.Hub, set, query string) *websocket.Conn {
 	t.Helper()
 	d := websocket.Dialer{NetDial: func(network, addr string) (net.Conn, error) {
@@ -215,8 +212,8 @@ func dialStalled(t *testing.T, h *hubtest.Hub, set, query string) *websocket.Con
 	return c
 }
 
-// moveInCluster moves what hubs have with each other.
-func moveInCluster(t *testing.T, w *watch) {
+// exerciseCluster exercises the metrics of a cluster.
+func exerciseCluster(t *testing.T, w *watch) {
 	const set = "moves"
 	c := hubtest.StartCluster(t, 2)
 	a, b := c.Hubs[0], c.Hubs[1]
@@ -228,7 +225,7 @@ func moveInCluster(t *testing.T, w *watch) {
 	f := hubtest.Follow(t, a, hubtest.ByWebSocket, set, "start")
 	f.WaitEntries(t, 1)
 	n := 1
-	hubtest.Until(t, "an announcement comes", func() error { // once a listens to them
+	hubtest.Until(t, "an announcement arrives", func() error { // after a has subscribed to them
 		hubtest.Publish(t, b, set, hubtest.Change("next"))
 		n++
 		f.WaitEntries(t, n)
@@ -249,7 +246,7 @@ func moveInCluster(t *testing.T, w *watch) {
 	w.until(t, b, "rshub_announcements_lost_total", positive)
 	w.until(t, a, "rshub_announcements_repaired_total", positive)
 
-	c.Redis.Command(t, "HSET", "rshub:memory", "clock", "1") // as if the clock had been noted long ago
+	c.Redis.Command(t, "HSET", "rshub:memory", "clock", "1") // as if the clock had been recorded long ago
 	b.Stop(t)
 	b.Start(t)
 	w.until(t, b, "rshub_clock_doubtful", positive)

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// unstarted starts a hub whose Redis need not be there, and does not wait for it.
-func unstarted(t *testing.T, redisURL string, env ...string) *hubtest.Hub {
+// startWithoutRedis starts a hub whose Redis may be unavailable, and does not wait for it.
+func startWithoutRedis(t *testing.T, redisURL string, env ...string) *hubtest.Hub {
 	t.Helper()
 	h := hubtest.NewHub(t, append([]string{"RSHUB_REDIS_URL=" + redisURL, "RSHUB_BASE_URL=http://127.0.0.1:1"}, env...)...)
 	ops := hubtest.FreePort(t)
@@ -21,25 +21,24 @@ func unstarted(t *testing.T, redisURL string, env ...string) *hubtest.Hub {
 	return h
 }
 
-// TestStartBeforeRedis starts a hub before its Redis, which needs a while to be
-// there. Probes and users are told what is going on.
+// TestStartBeforeRedis starts a hub before its Redis. Probes and clients get the reason.
 func TestStartBeforeRedis(t *testing.T) {
 	t.Parallel()
 	redis := &hubtest.RedisServer{Addr: hubtest.FreePort(t), Dir: t.TempDir()}
-	h := unstarted(t, "redis://"+redis.Addr, "RSHUB_START_TIMEOUT=1h", "RSHUB_INSECURE=anyone-may-publish")
+	h := startWithoutRedis(t, "redis://"+redis.Addr, "RSHUB_START_TIMEOUT=1h", "RSHUB_INSECURE=anyone-may-publish")
 	h.WaitLog("waiting for Redis")
 	hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/healthz", nil)
 	var v hubtest.Readiness
-	hubtest.Until(t, "it says what it waits for", func() error {
+	hubtest.Until(t, "readyz reports the reason", func() error {
 		hubtest.Decode(t, hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/readyz", nil).Body, &v)
 		if c := v.Checks["hub"]; v.Ready || c.OK || !c.Required || !strings.HasPrefix(c.Reason, "starting: waiting for Redis: ") {
-			return fmt.Errorf("readyz says %+v", v)
+			return fmt.Errorf("got readiness %+v", v)
 		}
 		return nil
 	})
 	a := hubtest.Must(t, http.StatusServiceUnavailable, http.MethodPost, h.Topic("early"), hubtest.Change("a"), "Content-Type: application/x-ndjson")
 	if p, err := hubtest.ProblemOf(a); err != nil || !strings.HasSuffix(p.Type, "/starting") || a.Header.Get("Retry-After") == "" {
-		t.Errorf("a publish is answered %v, %s", err, a.Body)
+		t.Errorf("publish during the start: got %v, %s, want the problem starting with Retry-After", err, a.Body)
 	}
 	hubtest.Must(t, http.StatusServiceUnavailable, http.MethodGet, h.Ops+"/backup", nil)
 
@@ -47,21 +46,21 @@ func TestStartBeforeRedis(t *testing.T) {
 	h.WaitRunning()
 	h.WaitLog("connected to Redis")
 	if n := strings.Count(h.Stderr.String(), "waiting for Redis"); n != 1 {
-		t.Errorf("it says %d times that it waits:\n%s", n, h.Stderr)
+		t.Errorf("got %d log lines about waiting, want 1:\n%s", n, h.Stderr)
 	}
 	if v := hubtest.GetReadiness(t, h); !v.Ready || len(v.Checks) != 1 || !v.Checks["memory"].OK || !v.Checks["memory"].Required {
-		t.Errorf("readyz says %+v", v)
+		t.Errorf("readiness = %+v", v)
 	}
 	hubtest.Publish(t, h, "early", hubtest.Change("a"))
 }
 
-// TestStopWhileStarting stops a hub that still waits.
+// TestStopWhileStarting stops a hub that waits for Redis.
 func TestStopWhileStarting(t *testing.T) {
 	t.Parallel()
-	h := unstarted(t, "redis://"+hubtest.FreePort(t), "RSHUB_START_TIMEOUT=1h")
+	h := startWithoutRedis(t, "redis://"+hubtest.FreePort(t), "RSHUB_START_TIMEOUT=1h")
 	h.WaitLog("waiting for Redis")
 	h.Signal(syscall.SIGTERM)
 	if code := h.Wait(); code != 0 || !strings.Contains(h.Stderr.String(), "stopped during the start") {
-		t.Errorf("it ends with %d and says\n%s", code, h.Stderr)
+		t.Errorf("exit status = %d, want 0, and a log line about the stop:\n%s", code, h.Stderr)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestTLS publishes and follows with the programs, over TLS.
+// TestTLS publishes and follows over TLS with the programs.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := hubtest.Certificate(t)
@@ -20,11 +20,11 @@ func TestTLS(t *testing.T) {
 	url, trusting := "https://"+h.Host, []string{"SSL_CERT_FILE=" + cert}
 	code, _, stderr := hubtest.Run(t, trusting, bytes.NewReader(hubtest.Change("first")), hubtest.Rspublish, "-hub", url, "-set", "demo", "-")
 	if code != 0 {
-		t.Fatalf("rspublish ended with %d: %s", code, stderr)
+		t.Fatalf("rspublish exited with %d: %s", code, stderr)
 	}
 	code, stdout, stderr := hubtest.Run(t, trusting, nil, hubtest.Rshub, "follow", "-hub", url, "-set", "demo", "-since", "start", "-count", "1")
 	if code != 0 || !strings.Contains(stdout, "example.org/first") {
-		t.Errorf("rshub follow ended with %d: %s%s", code, stdout, stderr)
+		t.Errorf("rshub follow exited with %d: %s%s", code, stdout, stderr)
 	}
 }
 
@@ -38,17 +38,17 @@ func TestAuditLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Signal(syscall.SIGHUP)
-	hubtest.Until(t, "the file is made anew", func() error { _, err := os.Stat(path); return err })
+	hubtest.Until(t, "the file is created again", func() error { _, err := os.Stat(path); return err })
 	hubtest.Publish(t, h, "demo", hubtest.Changes("b", 2), "X-Request-Id: second")
 	h.Stop(t)
 	for file, want := range map[string]string{path + ".1": `"requestId":"first","client":"198.51.100.7","action":"publish","set":"demo","changes":3,`, path: `"requestId":"second","client":"127.0.0.1","action":"publish","set":"demo","changes":2,`} {
 		text, err := os.ReadFile(file)
 		if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), want) {
-			t.Errorf("%s has %q, want %s", file, text, want)
+			t.Errorf("%s = %q, want one line with %s", file, text, want)
 		}
 	}
 
-	said := hubtest.StartHub(t, "RSHUB_AUDIT_LOG=stderr")
-	hubtest.Publish(t, said, "demo", hubtest.Changes("c", 1))
-	said.WaitLog(`"action":"publish"`)
+	logging := hubtest.StartHub(t, "RSHUB_AUDIT_LOG=stderr")
+	hubtest.Publish(t, logging, "demo", hubtest.Changes("c", 1))
+	logging.WaitLog(`"action":"publish"`)
 }
