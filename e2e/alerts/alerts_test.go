@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// What is shipped.
+// The shipped files.
 const (
 	alertsFile    = "../../deploy/helm/rshub/files/alerts.yaml"
 	dashboardFile = "../../deploy/grafana/rshub.json"
@@ -23,50 +23,50 @@ const (
 
 func TestMain(m *testing.M) { hubtest.Main(m) }
 
-// A hubs knows the metrics of a hub on the disk and of one on Redis.
-type hubs map[string]bool
+// A metricSet is the set of metrics of a hub on disk and of one with Redis.
+type metricSet map[string]bool
 
-func start(t *testing.T) hubs {
-	there := hubs{"up": true}
+func start(t *testing.T) metricSet {
+	metrics := metricSet{"up": true}
 	for _, h := range []*hubtest.Hub{hubtest.StartHub(t), hubtest.StartCluster(t, 1).Hubs[0]} {
 		hubtest.Publish(t, h, "shown", hubtest.Changes("shown", 10))
 		a := hubtest.Must(t, http.StatusOK, http.MethodGet, h.Ops+"/metrics", nil)
 		for line := range strings.Lines(string(a.Body)) {
 			if name, _, ok := strings.Cut(line, " "); ok && name != "#" {
 				name, _, _ = strings.Cut(name, "{")
-				there[name] = true
+				metrics[name] = true
 			}
 		}
 	}
-	return there
+	return metrics
 }
 
-// asks holds that an expression is one, and that hubs have each metric that it names.
-func (there hubs) asks(t *testing.T, what, text string) {
+// check checks that an expression is valid, and that hubs have each metric in it.
+func (m metricSet) check(t *testing.T, what, text string) {
 	t.Helper()
 	expr, err := parser.ParseExpr(text)
 	if err != nil {
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	named := 0
+	count := 0
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		v, ok := n.(*parser.VectorSelector)
 		if !ok {
 			return nil
 		}
-		if named++; !there[v.Name] {
-			t.Errorf("%s: no hub has the metric %s", what, v.Name)
+		if count++; !m[v.Name] {
+			t.Errorf("%s: hubs have no metric %s", what, v.Name)
 		}
 		return nil
 	})
-	if named == 0 {
-		t.Errorf("%s names no metric", what)
+	if count == 0 {
+		t.Errorf("%s: got no metric in the expression", what)
 	}
 }
 
-// TestAlerts holds that the rules are such, that hubs have the metrics, and that
-// docs/operate.md says of each alert what to do, and of no other.
+// TestAlerts checks that the rules are valid, that hubs have their metrics, and that
+// docs/operate.md has a section for each alert, and for no other.
 func TestAlerts(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(alertsFile, false)
 	if len(errs) > 0 {
@@ -80,23 +80,23 @@ func TestAlerts(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^### (Rshub\S*)$`).FindAllStringSubmatch(string(text), -1) {
 		headings = append(headings, m[1])
 	}
-	there := start(t)
+	metrics := start(t)
 	for _, g := range groups.Groups {
 		for _, r := range g.Rules {
 			names = append(names, r.Alert)
-			there.asks(t, r.Alert, r.Expr)
+			metrics.check(t, r.Alert, r.Expr)
 			if r.Labels["severity"] != "critical" && r.Labels["severity"] != "warning" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" ||
 				!strings.HasSuffix(r.Annotations["runbook_url"], "/docs/operate.md#"+strings.ToLower(r.Alert)) {
-				t.Errorf("%s has the labels %v and the annotations %v", r.Alert, r.Labels, r.Annotations)
+				t.Errorf("%s: got labels %v and annotations %v, want severity, summary, description and runbook_url", r.Alert, r.Labels, r.Annotations)
 			}
 		}
 	}
 	if !slices.Equal(names, headings) {
-		t.Errorf("docs/operate.md has headings for %q, and the alerts are %q", headings, names)
+		t.Errorf("headings in docs/operate.md = %q, want %q", headings, names)
 	}
 }
 
-// TestDashboard holds that the queries of the dashboard are such, and that hubs have the
+// TestDashboard checks that the queries of the dashboard are valid, and that hubs have their
 // metrics.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile(dashboardFile)
@@ -112,15 +112,15 @@ func TestDashboard(t *testing.T) {
 	if err := json.Unmarshal(text, &dashboard); err != nil {
 		t.Fatal(err)
 	}
-	there, queries := start(t), 0
+	metrics, queries := start(t), 0
 	macros := strings.NewReplacer("$__rate_interval", "2m")
 	for _, p := range dashboard.Panels {
 		for _, target := range p.Targets {
 			queries++
-			there.asks(t, p.Title, macros.Replace(target.Expr))
+			metrics.check(t, p.Title, macros.Replace(target.Expr))
 		}
 	}
 	if queries < 50 {
-		t.Errorf("there are only %d queries", queries)
+		t.Errorf("got %d queries, want at least 50", queries)
 	}
 }

@@ -13,30 +13,29 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// page follows a set in both ways that a browser has. It is what a user of
-// rshub would write.
+// page follows a set with a WebSocket and an EventSource, as users of rshub would write it.
 const page = `<!DOCTYPE html><title>follower</title><script>
 const topic = new URLSearchParams(location.search).get("topic");
 const followed = {socket: [], stream: []}, problems = [];
 let lost = 0;
-function take(name, text, last) {
+function handle(name, text, last) {
   const m = JSON.parse(text);
-  if (last !== null && m.after !== last) problems.push(name + ": after " + m.after + " follows " + last);
+  if (last !== null && m.after !== last) problems.push(name + ": got after " + m.after + ", want " + last);
   followed[name].push(...m.changes);
   return m.cursor;
 }
 let cursor = null;
 function socket() {
   const ws = new WebSocket(topic.replace(/^http/, "ws") + "?since=" + (cursor ?? "start"), "rs.json");
-  ws.onmessage = e => { cursor = take("socket", e.data, cursor); };
+  ws.onmessage = e => { cursor = handle("socket", e.data, cursor); };
   ws.onclose = () => { lost++; setTimeout(socket, 50); };
 }
 let last = null;
 function stream() {
   const es = new EventSource(topic + "?since=" + (last ?? "start"));
   es.onmessage = e => {
-    const m = take("stream", e.data, last);
-    if (m !== e.lastEventId) problems.push("stream: id " + e.lastEventId + " of cursor " + m);
+    const m = handle("stream", e.data, last);
+    if (m !== e.lastEventId) problems.push("stream: got ID " + e.lastEventId + ", want cursor " + m);
     last = m;
   };
   es.onerror = () => { if (es.readyState === EventSource.CLOSED) setTimeout(stream, 50); };
@@ -44,8 +43,7 @@ function stream() {
 socket(); stream();
 </script>`
 
-// TestBrowser has a page of another origin follow while the hub is stopped and
-// killed.
+// TestBrowser follows from a page of another origin while the hub is stopped and killed.
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
@@ -54,7 +52,7 @@ func TestBrowser(t *testing.T) {
 		_, _ = w.Write([]byte(page))
 	}))
 	defer pages.Close()
-	stranger := httptest.NewServer(pages.Config.Handler) // its origin is not allowed
+	stranger := httptest.NewServer(pages.Config.Handler) // an origin that is not allowed
 	defer stranger.Close()
 	h := hubtest.StartHub(t, "RSHUB_ORIGINS="+pages.URL)
 	const set = "seen"
@@ -68,7 +66,7 @@ func TestBrowser(t *testing.T) {
 		hubtest.Until(t, fmt.Sprintf("the page has %d changes", n), func() error {
 			got := browser.Evaluate[[]int](t, tab, "[followed.socket.length, followed.stream.length]")
 			if len(got) != 2 || got[0] < n || got[1] < n {
-				return fmt.Errorf("it has %v", got)
+				return fmt.Errorf("got %v", got)
 			}
 			return nil
 		})
@@ -86,7 +84,7 @@ func TestBrowser(t *testing.T) {
 	has(3050)
 
 	if problems := browser.Evaluate[[]string](t, tab, "problems"); len(problems) > 0 {
-		t.Errorf("the page says %q", problems)
+		t.Errorf("problems of the page = %q, want none", problems)
 	}
 	all := hubtest.ReadMemory(t, h, set)
 	for _, name := range []string{"socket", "stream"} {
@@ -101,15 +99,15 @@ func TestBrowser(t *testing.T) {
 		hubtest.WantEntries(t, "the page's "+name, got, all)
 	}
 	if lost := browser.Evaluate[[]int](t, tab, "[lost]"); lost[0] < 2 {
-		t.Errorf("the page lost its connection %d times", lost[0])
+		t.Errorf("the page lost %d connections, want at least 2", lost[0])
 	}
-	hubtest.Until(t, "a page of another origin is refused", func() error {
+	hubtest.Until(t, "a page of a forbidden origin is rejected", func() error {
 		if browser.Evaluate[[]int](t, other, "[lost]")[0] == 0 {
-			return errors.New("it is not")
+			return errors.New("not yet")
 		}
 		return nil
 	})
 	if n := browser.Evaluate[int](t, other, "followed.socket.length + followed.stream.length"); n > 0 {
-		t.Errorf("a page of another origin got %d changes", n)
+		t.Errorf("page of a forbidden origin got %d changes, want 0", n)
 	}
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// The SDK of CloudEvents publishes in each of its modes, and what followers get is what the SDK
-// takes for events.
+// TestCloudEvents publishes with the CloudEvents SDK in each of its modes, and checks that the SDK
+// accepts the messages of followers.
 func TestCloudEvents(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
 	const set = "events"
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/"+set, []byte(`{"cloudevents":{"types":{"org.example.moved":"updated","org.example.seen":"none"}}}`))
 	topic := h.Topic(set)
-	made := func(id, kind, subject string) cloudevents.Event {
+	newEvent := func(id, kind, subject string) cloudevents.Event {
 		e := cloudevents.NewEvent()
 		e.SetID(id)
 		e.SetType(kind)
@@ -61,23 +61,23 @@ func TestCloudEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	structured := binding.WithForceStructured(t.Context())
-	for range 2 { // the second is a repeat
-		if result := sdk.Send(structured, made("1", "org.example.created", "a")); !cloudevents.IsACK(result) {
+	for range 2 { // the second one is a repeat
+		if result := sdk.Send(structured, newEvent("1", "org.example.created", "a")); !cloudevents.IsACK(result) {
 			t.Fatal("structured mode: ", result)
 		}
 	}
 	for range 2 {
-		if result := sdk.Send(binding.WithForceBinary(t.Context()), made("2", "org.example.moved", "b c")); !cloudevents.IsACK(result) {
+		if result := sdk.Send(binding.WithForceBinary(t.Context()), newEvent("2", "org.example.moved", "b c")); !cloudevents.IsACK(result) {
 			t.Fatal("binary mode: ", result)
 		}
 	}
-	if result := sdk.Send(t.Context(), made("3", "org.example.seen", "a")); !cloudevents.IsACK(result) {
-		t.Fatal("an event that is no change: ", result)
+	if result := sdk.Send(t.Context(), newEvent("3", "org.example.seen", "a")); !cloudevents.IsACK(result) {
+		t.Fatal("event that is not a change: ", result)
 	}
-	if result := sdk.Send(t.Context(), made("4", "org.example.renamed", "a")); cloudevents.IsACK(result) || !strings.Contains(result.Error(), "400") {
-		t.Fatal("an event that means nothing: ", result)
+	if result := sdk.Send(t.Context(), newEvent("4", "org.example.renamed", "a")); cloudevents.IsACK(result) || !strings.Contains(result.Error(), "400") {
+		t.Fatal("event of an unknown type: ", result)
 	}
-	batch, err := cehttp.NewHTTPRequestFromEvents(t.Context(), topic, []cloudevents.Event{made("5", "org.example.deleted", "a"), made("6", "org.example.deleted.v2", "https://example.org/d")})
+	batch, err := cehttp.NewHTTPRequestFromEvents(t.Context(), topic, []cloudevents.Event{newEvent("5", "org.example.deleted", "a"), newEvent("6", "org.example.deleted.v2", "https://example.org/d")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestCloudEvents(t *testing.T) {
 	}
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusNoContent {
-		t.Fatal("a batch is answered ", resp.Status)
+		t.Fatal("batch = ", resp.Status, ", want 204")
 	}
 
 	want := []string{"created https://example.org/items/a", "updated https://example.org/items/b%20c", "deleted https://example.org/items/a", "deleted https://example.org/d"}
@@ -98,19 +98,19 @@ func TestCloudEvents(t *testing.T) {
 		for i, e := range events {
 			id := fmt.Sprintf("%d-%d", memory[i].Position, e.Time().UnixMicro())
 			if err := e.Validate(); err != nil || e.Source() != topic || e.ID() != id || e.Time().Format("2006-01-02T15:04:05.000000Z07:00") != memory[i].Datetime {
-				t.Errorf("%s: event %d is\n%s, %v", way, i, e, err)
+				t.Errorf("%s: got event %d\n%s, %v, want ID %s", way, i, e, err, id)
 			}
 			var data struct{ Loc, Change string }
 			if err := e.DataAs(&data); err != nil || e.Subject() != data.Loc {
-				t.Errorf("%s: the data of event %d is %s, %v", way, i, e.Data(), err)
+				t.Errorf("%s: got data of event %d %s, %v, want loc %s", way, i, e.Data(), err, e.Subject())
 			}
 			got = append(got, strings.TrimPrefix(e.Type(), "io.github.rshub.")+" "+e.Subject())
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: the events are %q, want %q", way, got, want)
+			t.Errorf("%s: got events %q, want %q", way, got, want)
 		}
 	}
-	// follow reads events up to the last one that is wanted. The first says where it begins.
+	// follow reads the expected events. The first one has only the start cursor.
 	follow := func(way string, next func() ([]byte, error)) {
 		t.Helper()
 		var events []cloudevents.Event
@@ -126,7 +126,7 @@ func TestCloudEvents(t *testing.T) {
 			case n > 0:
 				events = append(events, e)
 			case e.Validate() != nil || e.Type() != "io.github.rshub.cursor":
-				t.Errorf("%s begins with\n%s", way, e)
+				t.Errorf("%s: got first event\n%s, want a cursor", way, e)
 			}
 		}
 		check(way, events)
@@ -153,10 +153,10 @@ func TestCloudEvents(t *testing.T) {
 	}
 	check("a page", events)
 
-	// The id of an event is a cursor for all other forms.
+	// The ID of an event is a cursor in all other formats.
 	var rest struct{ Changes []struct{ Loc string } }
-	answer := hubtest.Must(t, http.StatusOK, http.MethodGet, topic+"?since="+events[2].ID(), nil, "Accept: application/json")
-	if err := json.Unmarshal(answer.Body, &rest); err != nil || len(rest.Changes) != 1 || rest.Changes[0].Loc != "https://example.org/d" {
-		t.Errorf("behind the third event there is %s, %v", answer.Body, err)
+	response := hubtest.Must(t, http.StatusOK, http.MethodGet, topic+"?since="+events[2].ID(), nil, "Accept: application/json")
+	if err := json.Unmarshal(response.Body, &rest); err != nil || len(rest.Changes) != 1 || rest.Changes[0].Loc != "https://example.org/d" {
+		t.Errorf("got page %s, %v after the third event, want the fourth", response.Body, err)
 	}
 }

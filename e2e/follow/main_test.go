@@ -1,4 +1,4 @@
-// Package follow tests those who follow a hub: WebSockets, event streams, pages, browsers.
+// Package follow tests followers of a hub: WebSockets, event streams, pages, browsers.
 package follow
 
 import (

@@ -8,13 +8,13 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestQuietFollower has nothing to tell its followers for longer than a write
-// may take. A deadline that stayed behind from the last write would end them.
+// TestQuietFollower sends nothing to its followers for longer than the write timeout. A stale
+// deadline of the last write would disconnect them.
 func TestQuietFollower(t *testing.T) {
 	t.Parallel()
 	const writeTimeout = 100 * time.Millisecond
 	h := hubtest.StartHub(t, "RSHUB_WRITE_TIMEOUT="+writeTimeout.String())
-	for _, backlog := range []int{0, 3} { // whether there is something to catch up with
+	for _, backlog := range []int{0, 3} { // number of earlier changes
 		set := fmt.Sprint("quiet", backlog)
 		if backlog > 0 {
 			hubtest.Publish(t, h, set, hubtest.Changes("before", backlog))
@@ -27,10 +27,10 @@ func TestQuietFollower(t *testing.T) {
 			followers = append(followers, f)
 		}
 		for i := range 2 {
-			begun := time.Now()
-			hubtest.Until(t, "it has been quiet for long", func() error {
-				if quiet := time.Since(begun); quiet < 3*writeTimeout {
-					return fmt.Errorf("only for %v", quiet)
+			start := time.Now()
+			hubtest.Until(t, "the hub was quiet for long enough", func() error {
+				if quiet := time.Since(start); quiet < 3*writeTimeout {
+					return fmt.Errorf("got %v", quiet)
 				}
 				return nil
 			})
@@ -42,7 +42,7 @@ func TestQuietFollower(t *testing.T) {
 		for _, f := range followers {
 			f.Mu.Lock()
 			if len(f.Errs) > 0 {
-				t.Errorf("the %s of %s was disturbed: %q", f.Transport, set, f.Errs)
+				t.Errorf("errors of the %s of %s = %q, want none", f.Transport, set, f.Errs)
 			}
 			f.Mu.Unlock()
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestCollection mirrors one collection of a set, and the audit knows which.
+// TestCollection mirrors and audits one collection of a set.
 func TestCollection(t *testing.T) {
 	t.Parallel()
 	const theses = "https://example.org/oai?set=theses"
@@ -28,7 +28,7 @@ func TestCollection(t *testing.T) {
 			files[i] = filepath.Base(files[i])
 		}
 		if err != nil || !slices.Equal(files, want) {
-			t.Errorf("it has %q, %v, and not %q", files, err, want)
+			t.Errorf("files of the mirror = %q, %v, want %q", files, err, want)
 		}
 		rsmirror(t, 0, "audit", dir)
 	}
@@ -36,6 +36,6 @@ func TestCollection(t *testing.T) {
 	publish(t, h, o.set("/a", []byte("left"), nil), in(o.set("/c", []byte("came"), nil)))
 	mirror("b", "c")
 	if _, stderr := rsmirror(t, 3, "-once", "-strip", o.URL, h.Topic("demo"), dir); !strings.Contains(stderr, "-collection") {
-		t.Errorf("without -collection it says %s", stderr)
+		t.Errorf("stderr without -collection = %q, want an error about the flag", stderr)
 	}
 }

@@ -17,21 +17,21 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A shelf serves a directory with dumps, and counts requests.
-type shelf struct {
+// A dumpServer serves a directory with dumps, and counts requests.
+type dumpServer struct {
 	*httptest.Server
 	dir string
 
-	mu    sync.Mutex
-	asked map[string]int
+	mu       sync.Mutex
+	requests map[string]int
 }
 
-func newShelf(t *testing.T) *shelf {
-	s := &shelf{dir: filepath.Join(t.TempDir(), "out"), asked: map[string]int{}}
+func newDumpServer(t *testing.T) *dumpServer {
+	s := &dumpServer{dir: filepath.Join(t.TempDir(), "out"), requests: map[string]int{}}
 	files := http.FileServer(http.Dir(s.dir))
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
-		s.asked[r.URL.Path]++
+		s.requests[r.URL.Path]++
 		s.mu.Unlock()
 		files.ServeHTTP(w, r)
 	}))
@@ -39,8 +39,8 @@ func newShelf(t *testing.T) *shelf {
 	return s
 }
 
-// contents returns the contents of all files below a directory. The names in a mirror are
-// escaped, as in URLs.
+// contents returns the contents of all files below a directory. Escaped names, as in mirrors and
+// URLs, are unescaped.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -54,9 +54,9 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// TestDumps packs a directory, and mirrors it from the packages alone, because nothing answers
-// at the URLs of the files. The mirror is packed in turn, and mirrored. At last a hub, which
-// knows the directory from rspublish sync, proves that a mirror made from dumps is equal.
+// TestDumps packs a directory, and mirrors it from the packages alone, because the URLs of the
+// files do not resolve. Then it packs and mirrors the mirror. Finally, a hub that has the directory
+// from rspublish sync confirms that a mirror created from dumps is equal.
 func TestDumps(t *testing.T) {
 	t.Parallel()
 	const base = "https://files.example.org/r/"
@@ -72,19 +72,19 @@ func TestDumps(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	from := newShelf(t)
+	from := newDumpServer(t)
 	pack := func(flags ...string) {
 		t.Helper()
 		args := append([]string{"dump", "-base", base, "-out-url", from.URL, "-settle", "0", "-package-count", "10", "-package-size", "1MiB", "-keep", "2"}, flags...)
 		if code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, append(args, dir, from.dir)...); code != 0 {
-			t.Fatalf("rspublish %q ended with %d: %s%s", args, code, stdout, stderr)
+			t.Fatalf("rspublish %q exited with %d: %s%s", args, code, stdout, stderr)
 		}
 	}
-	same := func(source *shelf, to string) {
+	same := func(source *dumpServer, to string) {
 		t.Helper()
 		rsmirror(t, 0, "-once", "-strip", base, source.URL+"/capabilitylist.xml", to)
 		if has, want := contents(t, to), contents(t, dir); !maps.Equal(has, want) {
-			t.Fatalf("the mirror has %d files, the directory %d, and they differ", len(has), len(want))
+			t.Fatalf("mirror with %d files differs from directory with %d files", len(has), len(want))
 		}
 	}
 	for i := range 25 {
@@ -110,30 +110,30 @@ func TestDumps(t *testing.T) {
 	}
 
 	dumps := 0
-	for name, n := range from.asked {
+	for name, n := range from.requests {
 		if strings.HasSuffix(name, ".zip") && n != 1 {
-			t.Errorf("%s was asked for %d times", name, n)
+			t.Errorf("got %d requests for %s, want 1", n, name)
 		}
 		if strings.HasPrefix(name, "/resourcedump-") && strings.HasSuffix(name, "-1.zip") {
 			dumps++
 		}
 	}
 	if dumps != 1 {
-		t.Errorf("the mirror has read %d Resource Dumps, and the Change Dump had all changes", dumps)
+		t.Errorf("got requests for %d Resource Dumps, want 1: the Change Dump has all changes", dumps)
 	}
 
 	rsmirror(t, 0, "audit", copied)
 
-	// A new mirror, from the newest Resource Dump and the changes since.
+	// A new mirror starts from the newest Resource Dump and the changes since.
 	same(from, filepath.Join(t.TempDir(), "new"))
 
-	again := newShelf(t)
+	again := newDumpServer(t)
 	rsmirror(t, 0, "dump", "-out-url", again.URL+"/", copied, again.dir)
 	same(again, filepath.Join(t.TempDir(), "again"))
 
 	h := hubtest.StartHub(t)
 	if code, _, stderr := hubtest.Run(t, []string{"XDG_CACHE_HOME=" + t.TempDir()}, nil, hubtest.Rspublish, "sync", "-hub", h.URL, "-set", "files", "-settle", "0", "-base", base, dir); code != 0 {
-		t.Fatalf("rspublish sync ended with %d: %s", code, stderr)
+		t.Fatalf("rspublish sync exited with %d: %s", code, stderr)
 	}
 	if err := os.RemoveAll(filepath.Join(copied, ".rsmirror")); err != nil {
 		t.Fatal(err)
@@ -141,18 +141,18 @@ func TestDumps(t *testing.T) {
 	stdout, _ := rsmirror(t, 0, "-once", "-adopt", "-json", "-strip", base, h.Topic("files"), copied)
 	var summary struct{ Files, Fetched, Kept, Removed, Missing int }
 	if err := json.Unmarshal([]byte(stdout), &summary); err != nil || summary.Fetched+summary.Removed+summary.Missing != 0 || summary.Files != len(contents(t, dir)) {
-		t.Errorf("with the hub, it says %s, %v", stdout, err)
+		t.Errorf("summary with the hub = %s, %v, want only kept files", stdout, err)
 	}
 	rsmirror(t, 0, "audit", copied)
 }
 
-// TestDumpsKilled kills rspublish dump at any moment. What it has published is valid each time,
-// and the last run goes on.
+// TestDumpsKilled kills rspublish dump at random times. Its published dump is valid each time, and
+// the last run continues.
 func TestDumpsKilled(t *testing.T) {
 	t.Parallel()
 	const base = "https://files.example.org/"
 	r := hubtest.Random(t)
-	dir, copied, out := t.TempDir(), t.TempDir(), newShelf(t)
+	dir, copied, out := t.TempDir(), t.TempDir(), newDumpServer(t)
 	args := []string{"dump", "-base", base, "-out-url", out.URL, "-settle", "0", "-package-count", "20", "-full", "-max-delete", "all", dir, out.dir}
 	for round := range 8 {
 		for range 150 {
@@ -163,18 +163,18 @@ func TestDumpsKilled(t *testing.T) {
 		}
 		if round == 0 || round == 7 {
 			if code, _, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, args...); code != 0 {
-				t.Fatalf("rspublish ended with %d: %s", code, stderr)
+				t.Fatalf("rspublish exited with %d: %s", code, stderr)
 			}
 		} else {
 			p := hubtest.Start(t, nil, nil, hubtest.Rspublish, args...)
 			packages := func() int {
-				names, _ := filepath.Glob(filepath.Join(out.dir, "*.zip")) // the pattern is right
+				names, _ := filepath.Glob(filepath.Join(out.dir, "*.zip")) // the pattern is valid
 				return len(names)
 			}
 			before, more := packages(), 1+r.IntN(20)
-			hubtest.Until(t, "there are packages", func() error {
+			hubtest.Until(t, "new packages exist", func() error {
 				if n := packages() - before; n < more && !p.Exited() {
-					return fmt.Errorf("%d of %d", n, more)
+					return fmt.Errorf("got %d of %d", n, more)
 				}
 				return nil
 			})
@@ -184,18 +184,18 @@ func TestDumpsKilled(t *testing.T) {
 		rsmirror(t, 0, "-once", "-max-delete", "all", "-strip", base, out.URL+"/capabilitylist.xml", copied)
 	}
 	if !maps.Equal(contents(t, copied), contents(t, dir)) {
-		t.Error("the mirror has not what the directory has")
+		t.Error("the mirror differs from the directory")
 	}
 }
 
-// TestDumpOfAMirror packs mirrors that lack something, and one that is at work.
-func TestDumpOfAMirror(t *testing.T) {
+// TestDumpOfMirror packs incomplete mirrors, and a running one.
+func TestDumpOfMirror(t *testing.T) {
 	t.Parallel()
 	h, o, dir, out := hubtest.StartHub(t), newOrigin(t), t.TempDir(), filepath.Join(t.TempDir(), "out")
 	dump := func(code int, says string) {
 		t.Helper()
 		if stdout, stderr := rsmirror(t, code, "dump", "-out-url", "https://dumps.example.org/", dir, out); !strings.Contains(stdout+stderr, says) {
-			t.Errorf("it says %s%s, and not %s", stdout, stderr, says)
+			t.Errorf("output of rsmirror dump = %q, want %q", stdout+stderr, says)
 		}
 	}
 	publish(t, h, o.set("/a", []byte("a"), nil), o.set("/b", []byte("b"), status(http.StatusForbidden)), o.set("/c", []byte("c"), nil))
@@ -209,15 +209,15 @@ func TestDumpOfAMirror(t *testing.T) {
 
 	publish(t, h, o.set("/a", []byte("newer"), nil))
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
-	hubtest.Until(t, "the mirror has all", func() error { return o.same(dir) })
-	hubtest.Until(t, "the dump has all", func() error {
+	hubtest.Until(t, "the mirror has all files", func() error { return o.same(dir) })
+	hubtest.Until(t, "the dump has all files", func() error {
 		if code, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rsmirror, "dump", "-out-url", "https://dumps.example.org/", dir, out); code != 0 {
-			return fmt.Errorf("it ends with %d: %s%s", code, stdout, stderr)
+			return fmt.Errorf("exit status %d: %s%s", code, stdout, stderr)
 		}
 		return nil
 	})
 	dump(0, "nothing has changed in 3 resources")
 	if p.Exited() {
-		t.Error("the mirror has ended")
+		t.Error("the mirror has exited")
 	}
 }

@@ -14,24 +14,24 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestHubBreaks follows a hub that is away, killed, restored from an older backup, and whose
-// set is deleted.
-func TestHubBreaks(t *testing.T) {
+// TestHubFailures follows a hub that is unavailable, killed, restored from an older backup, and
+// whose set is deleted.
+func TestHubFailures(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
 	fill(t, h, o, 30)
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, h.Topic("demo"), dir)
 	same := func(when string) {
 		t.Helper()
-		hubtest.Until(t, "the mirror is right "+when, func() error {
+		hubtest.Until(t, "the mirror is in sync "+when, func() error {
 			if p.Exited() {
-				return fmt.Errorf("it has ended: %s", p.Stderr)
+				return fmt.Errorf("rsmirror has exited: %s", p.Stderr)
 			}
 			return o.same(dir)
 		})
 		rsmirror(t, 0, "audit", dir)
 	}
-	same("at the beginning")
+	same("at the start")
 
 	h.Kill()
 	h.Wait()
@@ -59,8 +59,8 @@ func TestHubBreaks(t *testing.T) {
 	publish(t, h, o.set("/f3", []byte("after the backup"), nil), o.set("/f4", nil, nil), o.set("/newer", []byte("newer still"), nil))
 	same("after the hub was restored")
 
-	// A hub without the set knows of no resource, and does not say that it knows all: the
-	// mirror keeps what it has.
+	// A hub without the set knows no resources, and does not claim to know all: the mirror keeps
+	// its files.
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
 	p.WaitLog("at cursor 0-0")
 	if err := o.same(dir); err != nil {
@@ -72,16 +72,16 @@ func TestHubBreaks(t *testing.T) {
 	}
 	publish(t, h, lines...)
 	complete(t, h)
-	same("when the set is there again")
+	same("after the set was recreated")
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 0 {
-		t.Errorf("it ended with %d: %s", code, p.Stderr)
+		t.Errorf("exit status = %d, want 0: %s", code, p.Stderr)
 	}
 }
 
-// TestMadeAnew mirrors a set that is made anew with far fewer resources. That is refused, and
-// deletes nothing, until -max-delete allows it.
-func TestMadeAnew(t *testing.T) {
+// TestSetRecreated mirrors a set that is recreated with far fewer resources. The mirror deletes
+// nothing until -max-delete allows it.
+func TestSetRecreated(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
 	fill(t, h, o, 30)
@@ -94,11 +94,11 @@ func TestMadeAnew(t *testing.T) {
 	now := o.files
 	for _, args := range [][]string{once, {"audit", "-repair", dir}} {
 		if _, stderr := rsmirror(t, 5, args...); !strings.Contains(stderr, "25 of the 30 known resources") || !strings.Contains(stderr, "-max-delete") {
-			t.Errorf("it says %s", stderr)
+			t.Errorf("stderr = %q, want another error", stderr)
 		}
 		o.files = before
 		if err := o.same(dir); err != nil {
-			t.Errorf("what was refused changes the mirror: %v", err)
+			t.Errorf("the refused deletions changed the mirror: %v", err)
 		}
 		o.files = now
 	}

@@ -1,5 +1,5 @@
-// Package mirror tests rsmirror: it brings what a hub and an origin have to a directory,
-// whatever breaks, and proves it.
+// Package mirror tests rsmirror: it mirrors the resources of a hub and an origin to a directory
+// despite failures, and audits them.
 package mirror
 
 import (

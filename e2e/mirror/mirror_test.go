@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestKilled kills rsmirror again and again while changes arrive and the origin breaks.
+// TestKilled kills rsmirror repeatedly while changes arrive and the origin fails.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
@@ -28,15 +28,15 @@ func TestKilled(t *testing.T) {
 	complete(t, h)
 	for range 6 {
 		p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-strip", o.URL, "-max-delete", "all", "-q", h.Topic("demo"), dir)
-		asked := func() (n int) {
+		requests := func() (n int) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
-			for _, c := range o.asked {
+			for _, c := range o.requests {
 				n += c
 			}
 			return n
 		}
-		before, least := asked(), 1+r.IntN(40)
+		before, least := requests(), 1+r.IntN(40)
 		lines = nil
 		for range 100 {
 			switch n, f := name(), fault(nil); r.IntN(5) {
@@ -45,16 +45,16 @@ func TestKilled(t *testing.T) {
 					lines = append(lines, o.set(n, nil, nil))
 				}
 			case 1:
-				f = []fault{cut, status(500), first(1, says("?")), first(1, status(429, "Retry-After", "1"))}[r.IntN(4)]
+				f = []fault{truncate, status(500), first(1, reply("?")), first(1, status(429, "Retry-After", "1"))}[r.IntN(4)]
 				fallthrough
 			default:
 				lines = append(lines, o.set(n, random(r, 1+r.IntN(50_000)), f))
 			}
 		}
 		publish(t, h, lines...)
-		hubtest.Until(t, "the origin is asked", func() error {
-			if n := asked() - before; n < least && !p.Exited() {
-				return fmt.Errorf("%d times", n)
+		hubtest.Until(t, "the origin gets requests", func() error {
+			if n := requests() - before; n < least && !p.Exited() {
+				return fmt.Errorf("got %d", n)
 			}
 			return nil
 		})
@@ -77,8 +77,8 @@ func (o *origin) has(name string) bool {
 	return o.files[name] != nil
 }
 
-// beside audits a mirror that runs: it finds what is wrong, and not what changes just then.
-func beside(t *testing.T, h *hubtest.Hub, o *origin, dir string) {
+// auditRunning audits a running mirror: it finds damage, but not concurrent changes.
+func auditRunning(t *testing.T, h *hubtest.Hub, o *origin, dir string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, "f9"), []byte("damaged!!!"), 0o666); err != nil {
 		t.Fatal(err)
@@ -100,35 +100,35 @@ func beside(t *testing.T, h *hubtest.Hub, o *origin, dir string) {
 	for _, quick := range []string{"-quick=false", "-quick"} {
 		stdout, _ := rsmirror(t, 1, "audit", quick, dir)
 		if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, []string{"damaged file /f9", "extra file stranger"}) {
-			t.Errorf("an audit beside a mirror names %q", got)
+			t.Errorf("problems of a running mirror = %q, want the damaged and the extra file", got)
 		}
 	}
 	cancel()
 	changing.Wait()
 	if _, stderr := rsmirror(t, 3, "audit", "-repair", dir); !strings.Contains(stderr, "stop the other rsmirror") {
-		t.Errorf("a repair beside a mirror says %s", stderr)
+		t.Errorf("repair of a running mirror: got %q, want an error about the other rsmirror", stderr)
 	}
 	publish(t, h, o.set("/f9", []byte("right again"), nil))
 	if err := os.Remove(filepath.Join(dir, "stranger")); err != nil {
 		t.Fatal(err)
 	}
-	hubtest.Until(t, "the mirror is right again", func() error { return o.same(dir) })
+	hubtest.Until(t, "the mirror is repaired", func() error { return o.same(dir) })
 	rsmirror(t, 0, "audit", dir)
 }
 
-// TestFollow follows a hub by push, finds planted damage, and mends it.
+// TestFollow follows a hub by push, finds planted damage, and repairs it.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	h, o, dir := hubtest.StartHub(t), newOrigin(t), t.TempDir()
 	fill(t, h, o, 30)
 	p := hubtest.Start(t, nil, nil, hubtest.Rsmirror, "-max-delete", "all", "-strip", o.URL, h.Topic("demo"), dir)
-	hubtest.Until(t, "the mirror is there", func() error { return o.same(dir) })
+	hubtest.Until(t, "the mirror has all files", func() error { return o.same(dir) })
 	publish(t, h, o.set("/f1", []byte("newer"), nil), o.set("/f2", nil, nil), o.set("/new", []byte("new"), first(2, status(500))))
-	hubtest.Until(t, "the changes are there", func() error { return o.same(dir) })
-	beside(t, h, o, dir)
+	hubtest.Until(t, "the mirror has the changes", func() error { return o.same(dir) })
+	auditRunning(t, h, o, dir)
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 0 {
-		t.Errorf("it ended with %d: %s", code, p.Stderr)
+		t.Errorf("exit status = %d, want 0: %s", code, p.Stderr)
 	}
 
 	for name, content := range map[string]string{"f3": "damaged", "f4": "longer than it was", "foreign": "x"} {
@@ -142,12 +142,12 @@ func TestFollow(t *testing.T) {
 	found := []string{"damaged file /f3", "damaged file /f4", "extra file foreign", "missing file /f5"}
 	stdout, _ := rsmirror(t, 1, "audit", dir)
 	if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, found) {
-		t.Errorf("audit names %q, not %q", got, found)
+		t.Errorf("problems = %q, want %q", got, found)
 	}
 	stdout, _ = rsmirror(t, 1, "audit", "-repair", "-quick", dir)
-	mended := []string{"damaged file /f3 repaired", "damaged file /f4 repaired", "extra file foreign", "missing file /f5 repaired"}
-	if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, mended) {
-		t.Errorf("repair names %q, not %q", got, mended)
+	repaired := []string{"damaged file /f3 repaired", "damaged file /f4 repaired", "extra file foreign", "missing file /f5 repaired"}
+	if got := slices.Sorted(slices.Values(problems(t, o, stdout))); !slices.Equal(got, repaired) {
+		t.Errorf("problems with -repair = %q, want %q", got, repaired)
 	}
 	rsmirror(t, 0, "audit", "-repair", "-remove-extra", dir)
 	if err := o.same(dir); err != nil {

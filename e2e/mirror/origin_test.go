@@ -20,23 +20,21 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// An origin is a web server with the contents of resources. It does to a request what its
-// faults say.
+// An origin is a web server with the contents of resources, and faults for requests.
 type origin struct {
 	*httptest.Server
 
-	mu     sync.Mutex
-	files  map[string][]byte
-	faults map[string]fault // by path
-	asked  map[string]int   // requests by path
+	mu       sync.Mutex
+	files    map[string][]byte
+	faults   map[string]fault // by path
+	requests map[string]int   // number of requests by path
 }
 
-// A fault answers request n for a path, from 1. It returns false if it leaves the answer to
-// the origin.
+// A fault handles request n for a path, counted from 1. If it returns false, the origin responds.
 type fault func(n int, w http.ResponseWriter, content []byte) bool
 
 func newOrigin(t *testing.T) *origin {
-	o := &origin{files: map[string][]byte{}, faults: map[string]fault{}, asked: map[string]int{}}
+	o := &origin{files: map[string][]byte{}, faults: map[string]fault{}, requests: map[string]int{}}
 	o.Server = httptest.NewServer(o)
 	t.Cleanup(func() {
 		o.CloseClientConnections()
@@ -48,8 +46,8 @@ func newOrigin(t *testing.T) *origin {
 func (o *origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.RequestURI()
 	o.mu.Lock()
-	o.asked[name]++
-	n, fault := o.asked[name], o.faults[name]
+	o.requests[name]++
+	n, fault := o.requests[name], o.faults[name]
 	content, ok := o.files[name]
 	o.mu.Unlock()
 	if fault != nil && fault(n, w, content) {
@@ -68,7 +66,7 @@ func sum(b []byte) string {
 	return hex.EncodeToString(s[:])
 }
 
-// set gives the origin a file, nil: removes it, and returns the change that says so.
+// set sets a file, or removes it if content is nil, and returns the change.
 func (o *origin) set(name string, content []byte, f fault) (line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -95,7 +93,7 @@ func (o *origin) set(name string, content []byte, f fault) (line []byte) {
 	return append(line, '\n')
 }
 
-// random returns content.
+// random returns n random bytes.
 func random(r *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -104,7 +102,7 @@ func random(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// same returns nil if the mirror in a directory has just the files of the origin.
+// same returns an error unless the mirror in a directory has exactly the files of the origin.
 func (o *origin) same(dir string) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,10 +110,10 @@ func (o *origin) same(dir string) error {
 	err := hubtest.EachFile(dir, func(name string, b []byte) error {
 		content, ok := o.files["/"+name]
 		if !ok || !bytes.Equal(b, content) {
-			return fmt.Errorf("%s has %d bytes; the origin has %d", name, len(b), len(content))
+			return fmt.Errorf("%s: got %d bytes, want the %d of the origin", name, len(b), len(content))
 		}
 		if info, err := os.Lstat(filepath.Join(dir, name)); err != nil || info.ModTime().UTC().Year() != 2020 {
-			return fmt.Errorf("%s was modified %v, %v", name, info.ModTime(), err)
+			return fmt.Errorf("modification time of %s = %v, %v, want 2020", name, info.ModTime(), err)
 		}
 		found["/"+name] = true
 		return nil
@@ -143,13 +141,13 @@ func status(code int, header ...string) fault {
 	}
 }
 
-// first is a fault of the first requests only.
-func first(most int, f fault) fault {
-	return func(n int, w http.ResponseWriter, content []byte) bool { return n <= most && f(n, w, content) }
+// first limits a fault to the first requests.
+func first(limit int, f fault) fault {
+	return func(n int, w http.ResponseWriter, content []byte) bool { return n <= limit && f(n, w, content) }
 }
 
-// cut breaks the connection in the middle of the content.
-func cut(_ int, w http.ResponseWriter, content []byte) bool {
+// truncate aborts the connection in the middle of the content.
+func truncate(_ int, w http.ResponseWriter, content []byte) bool {
 	w.Header().Set("ETag", `"`+sum(content)[:16]+`"`)
 	w.Header().Set("Content-Length", strconv.Itoa(len(content)))
 	_, _ = w.Write(content[:len(content)/2])
@@ -157,19 +155,19 @@ func cut(_ int, w http.ResponseWriter, content []byte) bool {
 	panic(http.ErrAbortHandler)
 }
 
-func says(text string) fault {
+func reply(text string) fault {
 	return func(_ int, w http.ResponseWriter, _ []byte) bool {
 		_, _ = w.Write([]byte(text))
 		return true
 	}
 }
 
-// rsmirror runs rsmirror, which has to end with a code.
+// rsmirror runs rsmirror, and fails the test unless it exits with code.
 func rsmirror(t *testing.T, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	got, stdout, stderr := hubtest.Run(t, nil, nil, hubtest.Rsmirror, args...)
 	if got != code {
-		t.Fatalf("rsmirror %q ended with %d, not %d: %s%s", args, got, code, stdout, stderr)
+		t.Fatalf("rsmirror %q exited with %d, want %d: %s%s", args, got, code, stdout, stderr)
 	}
 	return stdout, stderr
 }
@@ -179,17 +177,17 @@ func publish(t *testing.T, h *hubtest.Hub, lines ...[]byte) {
 	t.Helper()
 	code, _, stderr := hubtest.Run(t, nil, bytes.NewReader(bytes.Join(lines, nil)), hubtest.Rspublish, "-hub", h.URL, "-set", "demo", "-")
 	if code != 0 {
-		t.Fatalf("rspublish ended with %d: %s", code, stderr)
+		t.Fatalf("rspublish exited with %d: %s", code, stderr)
 	}
 }
 
-// complete says that a hub knows all resources.
+// complete declares that a hub knows all resources.
 func complete(t *testing.T, h *hubtest.Hub) {
 	t.Helper()
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/demo", []byte(`{"complete":true}`), hubtest.AsJSON)
 }
 
-// fill publishes n files, f0 and so on, and says that these are all.
+// fill publishes n files, f0 and so on, and declares that these are all.
 func fill(t *testing.T, h *hubtest.Hub, o *origin, n int) {
 	t.Helper()
 	var lines [][]byte
@@ -200,7 +198,7 @@ func fill(t *testing.T, h *hubtest.Hub, o *origin, n int) {
 	complete(t, h)
 }
 
-// problems returns what an audit has printed, in the form "damaged file /a".
+// problems returns the problems that an audit printed, in the form "damaged file /a".
 func problems(t *testing.T, o *origin, stdout string) (all []string) {
 	t.Helper()
 	for line := range strings.Lines(stdout) {

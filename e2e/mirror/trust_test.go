@@ -8,20 +8,20 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// document returns a document of ResourceSync.
+// document returns a ResourceSync document.
 func document(capability, times string, entries ...string) []byte {
 	return []byte(`<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">` +
 		`<rs:md capability="` + capability + `" ` + times + `/>` + strings.Join(entries, "") + `</urlset>`)
 }
 
-// TestPublic names a server of the own network in documents, and as a content.
+// TestPublic refers to a server in the local network from documents and for contents.
 func TestPublic(t *testing.T) {
 	t.Parallel()
 	h, inner, site := hubtest.StartHub(t), newOrigin(t), newOrigin(t)
 	publish(t, h, inner.set("/secret", []byte("x"), nil))
 	complete(t, h)
 	if _, stderr := rsmirror(t, 1, "-once", "-public", h.Topic("demo"), t.TempDir()); !strings.Contains(stderr, "not allowed") {
-		t.Errorf("it says %s", stderr)
+		t.Errorf("stderr = %q, want another error", stderr)
 	}
 	inner.set("/list.xml", document("resourcelist", ""), nil)
 	site.set("/cap.xml", document("capabilitylist", "", `<url><loc>`+inner.URL+`/list.xml</loc><rs:md capability="resourcelist"/></url>`), nil)
@@ -35,8 +35,8 @@ func TestPublic(t *testing.T) {
 	for _, name := range []string{"/cap.xml", "/page", "/away", "/dump.xml"} {
 		rsmirror(t, 4, "-once", "-public", "-retry", "2s", site.URL+name, t.TempDir())
 	}
-	if len(inner.asked) != 0 {
-		t.Errorf("a server of the own network was asked for %v", inner.asked)
+	if len(inner.requests) != 0 {
+		t.Errorf("requests to a server in the local network = %v, want none", inner.requests)
 	}
-	rsmirror(t, 0, "-once", "-public", inner.URL+"/list.xml", t.TempDir()) // the user has named it
+	rsmirror(t, 0, "-once", "-public", inner.URL+"/list.xml", t.TempDir()) // named by the user
 }

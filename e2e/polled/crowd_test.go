@@ -21,16 +21,16 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A crowd is one server at many addresses. Each is a source of its own.
+// A crowd is one server at many addresses, each of which is a separate source.
 type crowd struct {
 	port string
 
-	mu    sync.Mutex
-	asked map[string][]time.Time // when a source was asked for its list, by address
-	worst map[string]func(w http.ResponseWriter, r *http.Request)
+	mu       sync.Mutex
+	requests map[string][]time.Time                                  // times of the requests for lists, by address
+	hostile  map[string]func(w http.ResponseWriter, r *http.Request) // handlers by address
 }
 
-// listen serves at addresses.
+// listen listens on addresses.
 func (c *crowd) listen(t *testing.T, addrs ...string) {
 	stopping, stop := context.WithCancel(context.Background())
 	s := &http.Server{Handler: c, BaseContext: func(net.Listener) context.Context { return stopping }}
@@ -39,7 +39,7 @@ func (c *crowd) listen(t *testing.T, addrs ...string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		go s.Serve(l) //nolint:errcheck // it ends with the test
+		go s.Serve(l) //nolint:errcheck // stops with the test
 	}
 	t.Cleanup(func() {
 		stop()
@@ -47,30 +47,30 @@ func (c *crowd) listen(t *testing.T, addrs ...string) {
 	})
 }
 
-const begin = `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`
+const listStart = `<?xml version="1.0" encoding="UTF-8"?><urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">`
 
 func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	addr, _, _ := net.SplitHostPort(r.Host)
 	c.mu.Lock()
-	worst := c.worst[addr]
+	hostile := c.hostile[addr]
 	if r.URL.Path == "/list.xml" {
-		c.asked[addr] = append(c.asked[addr], time.Now())
+		c.requests[addr] = append(c.requests[addr], time.Now())
 	}
 	c.mu.Unlock()
 	switch {
-	case worst != nil:
-		worst(w, r)
+	case hostile != nil:
+		hostile(w, r)
 	case r.URL.Path == "/list.xml":
-		fmt.Fprintf(w, "%s<url><loc>http://%s/a</loc></url><url><loc>http://%[2]s/b</loc></url></urlset>", begin, r.Host)
+		fmt.Fprintf(w, "%s<url><loc>http://%s/a</loc></url><url><loc>http://%[2]s/b</loc></url></urlset>", listStart, r.Host)
 	default:
 		http.NotFound(w, r)
 	}
 }
 
-// endless is a list that does not end. It sends so many entries at a time, and then pauses.
+// endless serves a list that does not end. It sends a number of entries at a time, and then pauses.
 func endless(entries int, pause time.Duration) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
-		_, err := io.WriteString(w, begin)
+		_, err := io.WriteString(w, listStart)
 		for n := 0; err == nil && r.Context().Err() == nil; {
 			var b strings.Builder
 			for range entries {
@@ -79,20 +79,20 @@ func endless(entries int, pause time.Duration) func(http.ResponseWriter, *http.R
 			}
 			if _, err = io.WriteString(w, b.String()); pause > 0 {
 				_ = http.NewResponseController(w).Flush()
-				time.Sleep(pause) // the pace of the source
+				time.Sleep(pause) // pace of the source
 			}
 		}
 	}
 }
 
-// index is an index of so many lists, each of which has one resource.
+// index serves an index of lists, each of which has one resource.
 func index(lists int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/list.xml" {
-			fmt.Fprintf(w, "%s<url><loc>http://%s%s</loc></url></urlset>", begin, r.Host, r.URL.Path)
+			fmt.Fprintf(w, "%s<url><loc>http://%s%s</loc></url></urlset>", listStart, r.Host, r.URL.Path)
 			return
 		}
-		_, err := io.WriteString(w, strings.Replace(begin, "urlset", "sitemapindex", 1))
+		_, err := io.WriteString(w, strings.Replace(listStart, "urlset", "sitemapindex", 1))
 		for n := 0; n < lists && err == nil; n++ {
 			_, err = fmt.Fprintf(w, "<sitemap><loc>http://%s/%d</loc></sitemap>\n", r.Host, n)
 		}
@@ -111,7 +111,7 @@ func busy(after string) func(http.ResponseWriter, *http.Request) {
 
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// peak returns the most memory that a process has had, in bytes.
+// peak returns the peak memory of a process in bytes.
 func peak(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -120,17 +120,17 @@ func peak(t *testing.T, pid int) int64 {
 	}
 	m := regexp.MustCompile(`VmHWM:\s*(\d+) kB`).FindSubmatch(b)
 	if m == nil {
-		t.Fatalf("%s has no VmHWM", b)
+		t.Fatalf("found no VmHWM in %s", b)
 	}
 	kb, _ := strconv.ParseInt(string(m[1]), 10, 64)
 	return kb << 10
 }
 
-// stored returns the bytes of all files below a directory.
+// stored returns the size of all files below a directory in bytes.
 func stored(dir string) (n int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil // it is gone by now
+			return nil // removed in the meantime
 		}
 		if info, err := d.Info(); err == nil {
 			n += info.Size()
@@ -140,21 +140,21 @@ func stored(dir string) (n int64) {
 	return n
 }
 
-// TestCrowd has one hub poll many sources, while some of them do their worst. All others are
-// looked at in time, and the hub stays small.
-func TestCrowd(t *testing.T) {
+// TestHostileSources has one hub poll many sources, some of which are hostile. All others are
+// polled in time, and the hub stays within its memory and disk limits.
+func TestHostileSources(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		t.Skip("this system does not have all of 127.0.0.0/8, or does not say how much memory a process has had")
+		t.Skip("needs all of 127.0.0.0/8 and the peak memory of processes, as on Linux")
 	}
 	const (
-		honest     = 500
-		every      = time.Minute
-		mostMemory = 512 << 20
-		mostStored = 2 << 30 // a list of 512 MiB, and what is made to compare it
+		honest    = 500
+		every     = time.Minute
+		maxMemory = 512 << 20
+		maxStored = 2 << 30 // a list of 512 MiB with its sorted copies
 	)
 	_, port, _ := net.SplitHostPort(hubtest.FreePort(t))
-	c := &crowd{port: port, asked: map[string][]time.Time{}, worst: map[string]func(http.ResponseWriter, *http.Request){}}
+	c := &crowd{port: port, requests: map[string][]time.Time{}, hostile: map[string]func(http.ResponseWriter, *http.Request){}}
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
 	describe := func(addr string) {
 		u := h.URL + "/sets/s" + strings.ReplaceAll(addr, ".", "-")
@@ -163,11 +163,11 @@ func TestCrowd(t *testing.T) {
 			t.Fatalf("PUT %s: %+v, %v", u, a, err)
 		}
 	}
-	for i, worst := range []func(http.ResponseWriter, *http.Request){
+	for i, handler := range []func(http.ResponseWriter, *http.Request){
 		endless(50, time.Second), endless(50, time.Second), endless(1000, 0), endless(1000, 0), index(50_000), index(1 << 30), busy(""), busy("1000000"), hang, hang,
 	} {
 		addr := fmt.Sprintf("127.66.0.%d", i+1)
-		c.worst[addr] = worst
+		c.hostile[addr] = handler
 		c.listen(t, addr)
 		describe(addr)
 	}
@@ -176,35 +176,35 @@ func TestCrowd(t *testing.T) {
 		addrs = append(addrs, fmt.Sprintf("127.10.%d.%d", i/200, 1+i%200))
 	}
 	c.listen(t, addrs...)
-	begun := time.Now()
+	start := time.Now()
 	for _, addr := range addrs {
 		describe(addr)
 	}
-	t.Logf("%d sets were described within %v", honest, time.Since(begun).Round(time.Millisecond))
+	t.Logf("described %d sets in %v", honest, time.Since(start).Round(time.Millisecond))
 
-	most := int64(0)
-	hubtest.Until(t, "each source was looked at three times", func() error {
-		time.Sleep(200 * time.Millisecond) // to look often would slow down what is looked at
-		most = max(most, stored(h.Data))
+	maxData := int64(0)
+	hubtest.Until(t, "each source was polled three times", func() error {
+		time.Sleep(200 * time.Millisecond) // frequent checks would slow down the hub
+		maxData = max(maxData, stored(h.Data))
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		few := 0
+		late := 0
 		for _, addr := range addrs {
-			looks := 0
-			for i, at := range c.asked[addr] {
-				if i == 0 || at.Sub(c.asked[addr][i-1]) > every/4 { // a look may ask twice
-					looks++
+			polls := 0
+			for i, at := range c.requests[addr] {
+				if i == 0 || at.Sub(c.requests[addr][i-1]) > every/4 { // a poll may request the list twice
+					polls++
 				}
 			}
-			if looks < 3 {
-				few++
+			if polls < 3 {
+				late++
 			}
 		}
 		if h.Exited() {
-			t.Fatalf("the hub ended: %s", h.Stderr)
+			t.Fatalf("the hub exited: %s", h.Stderr)
 		}
-		if few > 0 {
-			return errors.New(strconv.Itoa(few) + " were not")
+		if late > 0 {
+			return errors.New(strconv.Itoa(late) + " sources were not")
 		}
 		return nil
 	})
@@ -212,24 +212,24 @@ func TestCrowd(t *testing.T) {
 	defer c.mu.Unlock()
 	longest, last := time.Duration(0), time.Now()
 	for _, addr := range addrs {
-		before := begun
-		for _, at := range append(c.asked[addr], last) {
+		before := start
+		for _, at := range append(c.requests[addr], last) {
 			longest = max(longest, at.Sub(before))
 			before = at
 		}
 	}
 	memory := peak(t, h.Cmd.Process.Pid)
-	t.Logf("between two looks were at most %v; the hub had %d MiB of memory, and %d MiB of data; it has %d MiB now", longest.Round(time.Millisecond), memory>>20, most>>20, stored(h.Data)>>20)
-	for addr := range c.worst {
-		t.Logf("%s was asked for its list %d times", addr, len(c.asked[addr]))
+	t.Logf("longest interval between polls %v; peak memory of the hub %d MiB, peak data %d MiB, now %d MiB", longest.Round(time.Millisecond), memory>>20, maxData>>20, stored(h.Data)>>20)
+	for addr := range c.hostile {
+		t.Logf("%s: %d requests for its list", addr, len(c.requests[addr]))
 	}
 	if longest > 2*every {
-		t.Errorf("a source was not looked at for %v, which is more than twice %v", longest, every)
+		t.Errorf("longest interval between polls of a source = %v, want at most twice %v", longest, every)
 	}
-	if memory > mostMemory {
-		t.Errorf("the hub needed %d MiB of memory", memory>>20)
+	if memory > maxMemory {
+		t.Errorf("peak memory of the hub = %d MiB, want at most %d MiB", memory>>20, maxMemory>>20)
 	}
-	if most > mostStored {
-		t.Errorf("the hub's data had %d MiB", most>>20)
+	if maxData > maxStored {
+		t.Errorf("peak data of the hub = %d MiB, want at most %d MiB", maxData>>20, maxStored>>20)
 	}
 }

@@ -1,5 +1,5 @@
-// Package polled tests sources that can only be polled: their lists are stale, dated wrongly,
-// broken off and moved, and there are many of them.
+// Package polled tests sources that must be polled: their lists are stale, wrongly dated,
+// truncated and moved, and they are numerous.
 package polled
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Relay asks again 5 s, 20 s and 80 s after a request broke, and rsmirror gets a content
-	// again after 10 s, 20 s and so on.
+	// rspublish relay retries a failed request after 5 s, 20 s and 80 s, and rsmirror a failed
+	// content after 10 s, 20 s and so on.
 	hubtest.Timeout = 4 * time.Minute
 	hubtest.Main(m)
 }
 
-// size returns what a test does much of: less by default than with RSHUB_E2E_FULL.
+// size returns usual, or whole with RSHUB_E2E_FULL.
 func size[T any](usual, whole T) T {
 	if os.Getenv("RSHUB_E2E_FULL") != "" {
 		return whole
@@ -28,48 +28,48 @@ func size[T any](usual, whole T) T {
 	return usual
 }
 
-// of returns the choices of one part of a test. Each part has a source of its own, because
-// the parts go on at the same time.
-func of(seed, part uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, part)) }
+// rng returns the source of random choices of one part of a test. Each part has its own, because
+// the parts run concurrently.
+func rng(seed, part uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, part)) }
 
-// A player is a program that is killed and started again.
-type player struct {
+// A program is a process that is killed and restarted.
+type program struct {
 	name string
 	*hubtest.Process
 	start func() *hubtest.Process
 	kills int
 }
 
-// play starts a program.
-func play(t testing.TB, name, program string, args ...string) *player {
-	start := func() *hubtest.Process { return hubtest.Start(t, nil, nil, program, args...) }
-	return &player{name: name, start: start, Process: start()}
+// startProgram starts a program.
+func startProgram(t testing.TB, name, file string, args ...string) *program {
+	start := func() *hubtest.Process { return hubtest.Start(t, nil, nil, file, args...) }
+	return &program{name: name, start: start, Process: start()}
 }
 
-// up starts a player that does not run.
-func (p *player) up() {
+// ensureRunning starts the program if it is not running.
+func (p *program) ensureRunning() {
 	if p.Exited() {
 		p.Process = p.start()
 	}
 }
 
-// down kills a player that has to run until then.
-func (p *player) down(t testing.TB) {
+// kill kills the program, and fails the test if it has exited before.
+func (p *program) kill(t testing.TB) {
 	t.Helper()
-	p.runs(t)
+	p.wantRunning(t)
 	p.Kill()
 	p.kills++
 }
 
-// runs checks that a player has not ended by itself.
-func (p *player) runs(t testing.TB) {
+// wantRunning fails the test if the program has exited.
+func (p *program) wantRunning(t testing.TB) {
 	t.Helper()
 	if p.Exited() {
-		t.Fatalf("%s ended by itself with %d: %s%s", p.name, p.Cmd.ProcessState.ExitCode(), p.Stdout, p.Stderr)
+		t.Fatalf("%s exited with %d, want it running: %s%s", p.name, p.Cmd.ProcessState.ExitCode(), p.Stdout, p.Stderr)
 	}
 }
 
-// files returns the contents of the files of a mirror, by name.
+// files returns the contents of the files of a mirror by name.
 func files(dir string) (map[string]string, error) {
 	all := map[string]string{}
 	err := hubtest.EachFile(dir, func(name string, content []byte) error {
@@ -79,17 +79,17 @@ func files(dir string) (map[string]string, error) {
 	return all, err
 }
 
-// same returns how two maps differ; nil: they do not.
-func same(what string, got, want map[string]string) error {
+// diff returns an error that describes how two maps differ, or nil.
+func diff(what string, got, want map[string]string) error {
 	var all []string
 	for name, text := range want {
 		if had, ok := got[name]; had != text {
-			all = append(all, fmt.Sprintf("%s is %.40q (there: %v), not %.40q", name, had, ok, text))
+			all = append(all, fmt.Sprintf("%s: got %.40q (exists: %v), want %.40q", name, had, ok, text))
 		}
 	}
 	for name, text := range got {
 		if _, ok := want[name]; !ok {
-			all = append(all, fmt.Sprintf("%s ought not to be there, and is %.40q", name, text))
+			all = append(all, fmt.Sprintf("%s: got %.40q, want none", name, text))
 		}
 	}
 	if len(all) == 0 {

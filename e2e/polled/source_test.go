@@ -14,47 +14,46 @@ import (
 	"time"
 )
 
-// hash is what a list and a hub say of a content.
+// hash returns the hash of a content in the form of lists.
 func hash(content string) string { return fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte(content))) }
 
-// A version is what a resource was from some time on; without content, it was not there.
+// A version is a content of a resource from some time on. The empty content means that it did not exist.
 type version struct {
 	content string
 	at      time.Time
 }
 
-// A part is one Change List.
+// A part is a Change List.
 type part struct {
 	from, until time.Time
 	entries     []string
 }
 
-// A source is a web server with resources, and lists of them that are made only now and then.
-// What a list says is right as of when it was made, except for datetimes that are said to be
-// ahead.
+// A source is a web server with resources, and lists of them that are published periodically.
+// Each list is correct as of its publication, except for datetimes in ahead.
 type source struct {
 	*httptest.Server
 
-	indexed bool // the Change Lists have an index
-	whole   bool // the datetimes have whole seconds
-	short   bool // the Change Lists need not reach back to the Resource List
+	indexed      bool // whether the Change Lists have an index
+	wholeSeconds bool // whether datetimes have a precision of seconds
+	short        bool // whether the Change Lists may start after the Resource List
 
 	mu        sync.Mutex
-	faults    *rand.Rand // nil: there are none
+	faults    *rand.Rand // nil means no faults
 	files     map[string]string
-	was       map[string][]version
-	ahead     map[string]bool // what was dated ahead at some time
+	versions  map[string][]version
+	ahead     map[string]bool // names that were dated ahead at some time
 	parts     []part
-	listed    time.Time // when the Resource List was made
+	listed    time.Time // publication time of the Resource List
 	list      []byte
-	place     int // of the lists; it moves
+	place     int // number in the URLs of the lists; changes when they move
 	first     int // number of parts[0]
 	documents map[string][]byte
-	served    map[string]int // requests, by what happened to them
+	served    map[string]int // number of requests by fault
 }
 
 func newSource(t testing.TB) *source {
-	s := &source{files: map[string]string{}, was: map[string][]version{}, ahead: map[string]bool{}, documents: map[string][]byte{}, served: map[string]int{}}
+	s := &source{files: map[string]string{}, versions: map[string][]version{}, ahead: map[string]bool{}, documents: map[string][]byte{}, served: map[string]int{}}
 	s.parts = []part{{from: time.Now()}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() {
@@ -67,7 +66,7 @@ func newSource(t testing.TB) *source {
 func (s *source) base() string { return s.URL + "/files/" }
 
 func (s *source) stamp(t time.Time) string {
-	if s.whole {
+	if s.wholeSeconds {
 		t = t.Truncate(time.Second)
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.999999Z")
@@ -81,8 +80,8 @@ func (s *source) entry(name, md string) string {
 	return fmt.Sprintf("<url><loc>%s%s</loc><rs:md%s/></url>\n", s.base(), name, md)
 }
 
-// put makes the content of a resource; an empty one deletes it. The Change List dates it off
-// by some time.
+// put sets the content of a resource; the empty content deletes it. The Change List dates the
+// change with an offset.
 func (s *source) put(name, content string, off time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +100,7 @@ func (s *source) put(name, content string, off time.Duration) {
 			change = "created"
 		}
 	}
-	s.was[name] = append(s.was[name], version{content, now})
+	s.versions[name] = append(s.versions[name], version{content, now})
 	s.ahead[name] = s.ahead[name] || off > 0
 	open := &s.parts[len(s.parts)-1]
 	open.entries = append(open.entries, s.entry(name, fmt.Sprintf(` change="%s" datetime="%s"`, change, s.stamp(now.Add(off)))))
@@ -112,8 +111,8 @@ func document(root, md, body string) []byte {
 		root, md, body)
 }
 
-// makeList makes the Resource List anew.
-func (s *source) makeList() {
+// publishList publishes the Resource List.
+func (s *source) publishList() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listed = time.Now()
@@ -125,8 +124,8 @@ func (s *source) makeList() {
 	s.publish()
 }
 
-// makeChanges makes the Change Lists anew.
-func (s *source) makeChanges() {
+// republishChanges publishes the Change Lists.
+func (s *source) republishChanges() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for path := range s.documents {
@@ -163,7 +162,7 @@ func (s *source) publishChanges() {
 	}
 }
 
-// publish writes the documents that the other lists are found by.
+// publish updates the documents that link to the lists.
 func (s *source) publish() {
 	s.documents[s.path("list")] = s.list
 	s.documents["/capabilitylist.xml"] = document("urlset", `capability="capabilitylist"`, fmt.Sprintf(
@@ -171,8 +170,8 @@ func (s *source) publish() {
 		s.URL, s.path("list"), s.path("changes")))
 }
 
-// rotate begins another Change List, and forgets old ones. If short is true, it keeps only
-// the last keep, though the Resource List is older.
+// rotate starts another Change List, and drops old ones. If short is true, it keeps only the last
+// keep lists, even if the Resource List is older.
 func (s *source) rotate(keep int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,17 +194,17 @@ func (s *source) move() {
 	s.publishChanges()
 }
 
-// live changes the source once, or its lists.
-func (s *source) live(r *rand.Rand, ahead bool) {
+// changeRandomly makes one random change to the source or its lists.
+func (s *source) changeRandomly(r *rand.Rand, ahead bool) {
 	switch n := r.IntN(1000); {
 	case n < 3:
 		s.move()
 	case n < 8:
-		s.makeList()
+		s.publishList()
 	case n < 20:
 		s.rotate(1 + r.IntN(4))
 	case n < 120:
-		s.makeChanges()
+		s.republishChanges()
 	default:
 		name, content, off := fmt.Sprintf("r%d", r.IntN(60)), fmt.Sprintf("%d of %d", r.Uint64(), n), time.Duration(0)
 		if r.IntN(4) == 0 {
@@ -218,8 +217,8 @@ func (s *source) live(r *rand.Rand, ahead bool) {
 	}
 }
 
-// now returns what the source has: hashes by loc, and contents by name.
-func (s *source) now() (hashes, contents map[string]string) {
+// state returns the state of the source: hashes by loc, and contents by name.
+func (s *source) state() (hashes, contents map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hashes = map[string]string{}
@@ -229,7 +228,7 @@ func (s *source) now() (hashes, contents map[string]string) {
 	return hashes, maps.Clone(s.files)
 }
 
-// fault chooses what happens to a request, and counts it.
+// fault chooses the fault of a request, and counts it.
 func (s *source) fault(path string) (fault string, b []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,14 +253,14 @@ func (s *source) fault(path string) (fault string, b []byte, ok bool) {
 	return fault, b, ok
 }
 
-// had returns how often a fault happened.
-func (s *source) had(fault string) int {
+// count returns the number of requests with a fault.
+func (s *source) count(fault string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.served[fault]
 }
 
-// setFaults sets what faults are chosen with, and returns what they were chosen with before.
+// setFaults sets the source of random faults, and returns the previous one.
 func (s *source) setFaults(r *rand.Rand) (before *rand.Rand) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,7 +288,7 @@ func (s *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for i := range 10 {
 			_, _ = w.Write(b[i*len(b)/10 : (i+1)*len(b)/10])
 			_ = http.NewResponseController(w).Flush()
-			time.Sleep(100 * time.Millisecond) // this is what the fault is
+			time.Sleep(100 * time.Millisecond) // a slow server
 		}
 	default:
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(b))

@@ -1,4 +1,4 @@
-// Package publish tests how a source publishes to a hub: with rspublish, which is interrupted, and by pings.
+// Package publish tests how a source publishes to a hub: with rspublish, which is interrupted, and with pings.
 package publish
 
 import (

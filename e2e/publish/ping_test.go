@@ -15,13 +15,13 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A pinger is a source that keeps a Change List and pings hubs when it grows.
+// A pinger is a source with a Change List that pings hubs when the list grows.
 type pinger struct {
-	url string // of the list
+	url string // URL of the list
 
-	mu      sync.Mutex
-	entries []string // locs
-	asked   int
+	mu       sync.Mutex
+	entries  []string // locs
+	requests int
 }
 
 func startPinger(t *testing.T) *pinger {
@@ -32,7 +32,7 @@ func startPinger(t *testing.T) *pinger {
 	return p
 }
 
-// add adds changes to the list, two a second.
+// add adds changes to the list, two per second.
 func (p *pinger) add(locs ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,36 +42,36 @@ func (p *pinger) add(locs ...string) {
 func (p *pinger) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked++
+	p.requests++
 	var b bytes.Buffer
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>
 <urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/">
 <rs:md capability="changelist" from="2026-01-01T00:00:00Z"/>
 `)
-	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i, loc := range p.entries {
-		fmt.Fprintf(&b, `<url><loc>%s</loc><rs:md change="created" datetime="%s"/></url>`+"\n", loc, begin.Add(time.Duration(i/2)*time.Second).Format(time.RFC3339))
+		fmt.Fprintf(&b, `<url><loc>%s</loc><rs:md change="created" datetime="%s"/></url>`+"\n", loc, start.Add(time.Duration(i/2)*time.Second).Format(time.RFC3339))
 	}
 	b.WriteString("</urlset>\n")
 	_, _ = w.Write(b.Bytes())
 }
 
-// requests is how often the list was read.
-func (p *pinger) requests() int {
+// requestCount returns the number of requests for the list.
+func (p *pinger) requestCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.asked
+	return p.requests
 }
 
-// ping sends a ping for a set to a hub, under either name of the topic.
+// ping sends a ping for a topic to a hub, with either name of the parameter.
 func ping(t testing.TB, h *hubtest.Hub, topic, name string) {
 	t.Helper()
 	form := url.Values{"hub.mode": {"publish"}, name: {topic}}
 	hubtest.Must(t, http.StatusNoContent, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), "Content-Type: application/x-www-form-urlencoded")
 }
 
-// TestPing has a source that only pings, at two hubs: what its Change List has
-// comes to those who follow, once.
+// TestPing has a source that only pings two hubs. Followers receive every change of its Change List
+// once.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	c := hubtest.StartCluster(t, 2, hubtest.CallbackEnv...)
@@ -91,27 +91,27 @@ func TestPing(t *testing.T) {
 		got := f.WaitEntries(t, len(want))
 		for i, e := range got {
 			if !strings.Contains(e.Text, `"`+want[i]+`"`) {
-				t.Fatalf("change %d is %s, not %s", i+1, e.Text, want[i])
+				t.Fatalf("got change %d %s, want %s", i+1, e.Text, want[i])
 			}
 		}
 	}
-	grow(1501) // the last one's second is not over
+	grow(1501) // the second of the last change is not over yet
 	hubtest.Must(t, http.StatusOK, http.MethodPut, two.URL+"/sets/pings", []byte(`{"title":"Pings","changelist":"`+p.url+`"}`))
 	if v := hubtest.Get[struct{ ChangeList string }](t, one.URL+"/sets/pings"); v.ChangeList != p.url {
-		t.Errorf("the set is described with %q", v.ChangeList)
+		t.Errorf("change list of the set = %q, want %q", v.ChangeList, p.url)
 	}
 	f := hubtest.Follow(t, two, hubtest.ByWebSocket, "pings", "start")
 	f.WaitStart(t)
 	ping(t, one, topic, "hub.url")
 	arrived(f)
 
-	// Again, and at both hubs at once: nothing comes but what is new.
-	asked := p.requests()
+	// Repeated and concurrent pings deliver only new changes.
+	before := p.requestCount()
 	ping(t, one, topic, "hub.topic")
 	ping(t, two, topic, "hub.topic")
 	hubtest.Until(t, "both hubs have read the list", func() error {
-		if p.requests() < asked+2 {
-			return errors.New("they have not")
+		if p.requestCount() < before+2 {
+			return errors.New("not yet")
 		}
 		return nil
 	})
@@ -126,7 +126,7 @@ func TestPing(t *testing.T) {
 	arrived(f)
 	hubtest.WantEntries(t, "the follower", f.WaitEntries(t, len(want)), hubtest.ReadMemory(t, one, "pings"))
 
-	// A hub that is killed knows what it has when it is back.
+	// A killed hub resumes with its state after the restart.
 	one.Kill()
 	grow(2)
 	ping(t, two, topic, "hub.url")
@@ -137,6 +137,6 @@ func TestPing(t *testing.T) {
 	ping(t, one, topic, "hub.url")
 	arrived(f)
 	if n := len(hubtest.ReadMemory(t, two, "pings")); n != len(want) {
-		t.Errorf("the memory has %d changes of %d", n, len(want))
+		t.Errorf("got %d changes, want %d", n, len(want))
 	}
 }

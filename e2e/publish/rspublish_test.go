@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestRspublishInterrupted stops rspublish in the middle, again and again, and
-// each time runs the same command again.
+// TestRspublishInterrupted interrupts rspublish repeatedly, and each time runs the same command
+// again.
 func TestRspublishInterrupted(t *testing.T) {
 	t.Parallel()
 	l := hubtest.GeneratedLoad(t, 20_000)
@@ -24,7 +24,7 @@ func TestRspublishInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"-hub", h.URL, "-set", "torn", path}
-	through := false
+	finished := false
 	for i := range 4 {
 		before := len(hubtest.ReadMemory(t, h, "torn"))
 		p := hubtest.Start(t, nil, nil, hubtest.Rspublish, args...)
@@ -39,17 +39,17 @@ func TestRspublishInterrupted(t *testing.T) {
 		}
 		code := p.Wait()
 		if i > 0 && code == 0 {
-			t.Logf("run %d was through before it could be stopped", i+1)
-			through = true
+			t.Logf("run %d finished before it could be interrupted", i+1)
+			finished = true
 			break
 		}
 		if i%2 == 0 && (code != 130 || !strings.Contains(p.Stderr.String(), "run the same command again to resume")) {
-			t.Errorf("run %d ended with %d: %s", i+1, code, p.Stderr.String())
+			t.Errorf("run %d exited with %d, want 130 and advice: %s", i+1, code, p.Stderr.String())
 		}
 	}
-	if !through {
+	if !finished {
 		if code, _, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, args...); code != 0 {
-			t.Fatalf("the last run ended with %d: %s", code, stderr)
+			t.Fatalf("the last run exited with %d: %s", code, stderr)
 		}
 	}
 	all := hubtest.ReadMemory(t, h, "torn")
@@ -57,8 +57,7 @@ func TestRspublishInterrupted(t *testing.T) {
 	hubtest.WantEntries(t, "the follower", f.WaitEntries(t, len(all)), all)
 }
 
-// TestRspublishWaits publishes to a hub that comes up later, and goes down in
-// between.
+// TestRspublishWaits publishes to a hub that starts later, and is killed in between.
 func TestRspublishWaits(t *testing.T) {
 	t.Parallel()
 	l := hubtest.GeneratedLoad(t, 2500)
@@ -75,15 +74,15 @@ func TestRspublishWaits(t *testing.T) {
 		_, _ = feed.Write(l.NDJSON(1500, len(l.Lines)))
 		_ = feed.Close()
 	}()
-	hubtest.Until(t, "it tries again", func() error {
+	hubtest.Until(t, "rspublish retries", func() error {
 		if n := strings.Count(p.Stderr.String(), "retrying in"); n < 2 {
-			return fmt.Errorf("%d times", n)
+			return fmt.Errorf("got %d retries", n)
 		}
 		return nil
 	})
 	h.Start(t)
 	if code := p.Wait(); code != 0 {
-		t.Fatalf("it ended with %d", code)
+		t.Fatalf("rspublish exited with %d", code)
 	}
 	all := hubtest.ReadMemory(t, h, "patient")
 	hubtest.WantTexts(t, "the memory", all, l.Texts)

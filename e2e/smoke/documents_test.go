@@ -13,11 +13,11 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// schemas are those of the standard.
+// schemas is the directory of the XML schemas of the standard.
 const schemas = "../../resourcesync/testdata/xsd/"
 
-// TestDocuments reads the documents of the standard that a hub serves of a set. Each is what
-// it says that it is, has as many items as were published, and fits the XML schemas.
+// TestDocuments reads the documents of the standard that a hub serves for a set. Each has the right
+// capability and number of items, and matches the XML schemas.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t, "RSHUB_RESOURCELIST_INTERVAL=1s", "RSHUB_CHANGELIST_SIZE=5")
@@ -29,9 +29,9 @@ func TestDocuments(t *testing.T) {
 		hubtest.Changes("plain", 6),
 	}, []byte("\n")))
 	hubtest.Must(t, http.StatusOK, http.MethodPut, set, []byte(`{"complete":true}`), hubtest.AsJSON)
-	hubtest.Until(t, "the hub has made a Resource List, and offers it", func() error {
+	hubtest.Until(t, "the hub offers a Resource List", func() error {
 		if l := hubtest.Document(t, set+"/capabilitylist.xml"); len(l.Items) < 3 {
-			return fmt.Errorf("the Capability List has %d items", len(l.Items))
+			return fmt.Errorf("got Capability List of %d items", len(l.Items))
 		}
 		return nil
 	})
@@ -39,7 +39,7 @@ func TestDocuments(t *testing.T) {
 	announced := set + ".framework/changes"
 	hubtest.Until(t, "the documents are announced", func() error {
 		if a := hubtest.Must(t, http.StatusOK, http.MethodGet, announced, nil); len(a.Body) == 0 {
-			return errors.New("there is no notification")
+			return errors.New("got no notification")
 		}
 		return nil
 	})
@@ -64,19 +64,19 @@ func TestDocuments(t *testing.T) {
 				t.Fatalf("%v: %s", err, a.Body)
 			}
 			if l.Capability != d.capability || l.Index != d.index || len(l.Items) != d.items {
-				t.Errorf("it is a %s with %d items, index: %v; not a %s with %d, index: %v", l.Capability, len(l.Items), l.Index, d.capability, d.items, d.index)
+				t.Errorf("got %s with %d items, index %v, want %s with %d, index %v", l.Capability, len(l.Items), l.Index, d.capability, d.items, d.index)
 			}
-			fits(t, a.Body, d.index)
+			validate(t, a.Body, d.index)
 		})
 	}
 }
 
-// fits holds a document against the XML schemas.
-func fits(t *testing.T, document []byte, index bool) {
+// validate validates a document with the XML schemas.
+func validate(t *testing.T, document []byte, index bool) {
 	t.Helper()
 	xmllint, err := exec.LookPath("xmllint")
 	if err != nil {
-		t.Skip("xmllint is not installed (Debian: libxml2-utils): the document is not held against the XML schemas")
+		t.Skip("xmllint is not installed (Debian: libxml2-utils): the document is not validated")
 	}
 	schema := "urlset.xsd"
 	if index {

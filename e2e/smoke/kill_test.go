@@ -10,10 +10,10 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestKill kills a hub, which has its memory on the disk, while four sources publish. After
-// the restart the memory has what was acknowledged once, at the place that the source was
-// told, and each source's changes in their order. A source that got no answer asks again with
-// the same key. Followers go on where they were, and have all that the memory has.
+// TestKill kills a hub with its memory on disk while four sources publish. After the restart the
+// memory has every acknowledged change once, at the acknowledged position, and the changes of each
+// source in order. A source without a response retries with the same key. Followers continue at
+// their cursors, and have all entries of the memory.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	const set = "killed"
@@ -32,7 +32,7 @@ func TestKill(t *testing.T) {
 			n += p.Acknowledged()
 		}
 		if n < 300 {
-			return fmt.Errorf("%d are", n)
+			return fmt.Errorf("got %d", n)
 		}
 		return nil
 	})
@@ -48,21 +48,21 @@ func TestKill(t *testing.T) {
 	for _, p := range sources {
 		p.Check(t, all)
 		published := textsOf(p)
-		hubtest.WantTexts(t, "of "+p.Name+" the memory", ofSource(all, p.Name), published)
+		hubtest.WantTexts(t, "changes of "+p.Name, ofSource(all, p.Name), published)
 		n += len(published)
 	}
 	if len(all) != n {
-		t.Errorf("the memory has %d changes, and %d were published", len(all), n)
+		t.Errorf("got %d changes, want the %d published ones", len(all), n)
 	}
 	for _, f := range followers {
 		hubtest.WantEntries(t, "the "+f.Transport, f.WaitEntries(t, len(all)), all)
 		if f.Diverged > 0 {
-			t.Errorf("the %s was told that the memory diverged", f.Transport)
+			t.Errorf("the %s got a divergence", f.Transport)
 		}
 	}
 }
 
-// textsOf returns what a source that has finished has published, in order.
+// textsOf returns the changes of a finished source in order.
 func textsOf(p *hubtest.Publisher) (all []string) {
 	for _, b := range p.Batches {
 		all = append(all, b.Texts...)
@@ -70,12 +70,12 @@ func textsOf(p *hubtest.Publisher) (all []string) {
 	return all
 }
 
-// ofSource returns what a source has published, of all entries.
-func ofSource(all []trial.Entry, name string) (its []trial.Entry) {
+// ofSource returns the entries of a source.
+func ofSource(all []trial.Entry, name string) (own []trial.Entry) {
 	for _, e := range all {
 		if strings.Contains(e.Text, "//direct.example.org/"+name+"/") {
-			its = append(its, e)
+			own = append(own, e)
 		}
 	}
-	return its
+	return own
 }

@@ -1,6 +1,6 @@
-// Package smoke tries once, of the built programs, each of what rshub is for. It is what
-// every change has to pass; the other packages of e2e try the same things thoroughly.
-// Nothing in it is left to chance, and nothing has to be fast.
+// Package smoke tests each feature of the built programs once. Every change must pass it; the
+// other packages of e2e test the features thoroughly. Its tests are deterministic, and do not
+// depend on speed.
 package smoke
 
 import (
@@ -12,12 +12,12 @@ import (
 
 func TestMain(m *testing.M) { hubtest.Main(m) }
 
-// ran runs a program, which has to end with a code, and returns what it wrote.
-func ran(t *testing.T, code int, program string, args ...string) (stdout, stderr string) {
+// mustRun runs a program, fails the test unless it exits with code, and returns the output.
+func mustRun(t *testing.T, code int, program string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	got, stdout, stderr := hubtest.Run(t, nil, nil, program, args...)
 	if got != code {
-		t.Fatalf("%s %q ended with %d, not %d: %s%s", program, args, got, code, stdout, stderr)
+		t.Fatalf("%s %q exited with %d, want %d: %s%s", program, args, got, code, stdout, stderr)
 	}
 	return stdout, stderr
 }

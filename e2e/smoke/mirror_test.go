@@ -15,12 +15,12 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A website is a directory, served over HTTP, that rspublish sync publishes as the set files.
+// A website is a directory that is served over HTTP, and published as the set files with rspublish sync.
 type website struct {
 	t    *testing.T
 	hub  *hubtest.Hub
 	dir  string
-	base string // its URL, with a slash at the end
+	base string // URL with a trailing slash
 }
 
 func newWebsite(t *testing.T) *website {
@@ -32,7 +32,7 @@ func newWebsite(t *testing.T) *website {
 		t.Fatal(err)
 	}
 	for i := range 10 {
-		w.write(fmt.Sprintf("sub/file%d.txt", i), strings.Repeat("line\n", i*1000)) // the first is empty
+		w.write(fmt.Sprintf("sub/file%d.txt", i), strings.Repeat("line\n", i*1000)) // the first one is empty
 	}
 	w.write("top.html", "<p>top")
 	return w
@@ -43,13 +43,13 @@ func (w *website) write(name, content string) {
 	write(w.t, filepath.Join(w.dir, name), content)
 }
 
-// sync publishes what has changed in the directory.
+// sync publishes the changes of the directory.
 func (w *website) sync() {
 	w.t.Helper()
-	ran(w.t, 0, hubtest.Rspublish, "sync", "-hub", w.hub.URL, "-set", "files", "-settle", "0", "-base", w.base, w.dir)
+	mustRun(w.t, 0, hubtest.Rspublish, "sync", "-hub", w.hub.URL, "-set", "files", "-settle", "0", "-base", w.base, w.dir)
 }
 
-// resources are what the hub has to know: each file's hash, by its URL.
+// resources returns the expected state of the hub: the hash of each file by URL.
 func (w *website) resources() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
@@ -71,7 +71,7 @@ func (w *website) list() string {
 	return file
 }
 
-// contents returns the hash of each file of a directory, without what is rsmirror's own.
+// contents returns the hash of each file of a directory, without the state directory of rsmirror.
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -86,7 +86,7 @@ func contents(t *testing.T, dir string) map[string]string {
 	return all
 }
 
-// A part is a page of a baseline, or of the changes that follow it.
+// A part is a page of a baseline, or of the changes after it.
 type part struct {
 	Baseline, Complete bool
 	Count              int
@@ -94,8 +94,8 @@ type part struct {
 	Resources, Changes []struct{ Loc, Hash, Change string }
 }
 
-// TestBaseline reads a baseline of what rspublish sync has published from a directory, page
-// by page. It is complete, and is the directory. Its last page leads to the changes since.
+// TestBaseline reads a baseline of a directory published with rspublish sync, page by page. It is
+// complete, and equals the directory. Its last page links to the changes since.
 func TestBaseline(t *testing.T) {
 	t.Parallel()
 	w := newWebsite(t)
@@ -106,67 +106,66 @@ func TestBaseline(t *testing.T) {
 		p = hubtest.Get[part](t, p.Next)
 		for _, r := range p.Resources {
 			if _, twice := held[r.Loc]; twice {
-				t.Errorf("%s comes twice", r.Loc)
+				t.Errorf("baseline has %s twice", r.Loc)
 			}
 			held[r.Loc] = r.Hash
 		}
 	}
 	if want := w.resources(); !p.Complete || p.Count != len(want) || !maps.Equal(held, want) {
-		t.Errorf("the baseline is complete: %v, of %d resources: %v, not %v", p.Complete, p.Count, held, want)
+		t.Errorf("got baseline of %d resources, complete %v: %v, want %v", p.Count, p.Complete, held, want)
 	}
 
 	w.write("top.html", "<p>changed")
 	w.sync()
 	p = hubtest.Get[part](t, p.Next)
 	if len(p.Changes) != 1 || p.Changes[0].Change != "updated" || p.Changes[0].Hash != w.resources()[w.base+"top.html"] {
-		t.Errorf("after the baseline comes %+v", p)
+		t.Errorf("got page %+v after the baseline, want the update of top.html", p)
 	}
 }
 
-// TestAudit compares a list of a directory with what the hub knows. They are equal by one
-// digest; and when a file has changed that the hub does not know of, it is named.
+// TestAudit audits a list of a directory against the hub. Equal lists have no differences, and an
+// unpublished change of a file is reported.
 func TestAudit(t *testing.T) {
 	t.Parallel()
 	w := newWebsite(t)
 	w.sync()
-	if said, _ := ran(t, 0, hubtest.Rshub, "audit", "-hub", w.hub.URL, "-set", "files", "-settle", "1ms", w.list()); said != "" {
-		t.Errorf("equal lists differ: %s", said)
+	if out, _ := mustRun(t, 0, hubtest.Rshub, "audit", "-hub", w.hub.URL, "-set", "files", "-settle", "1ms", w.list()); out != "" {
+		t.Errorf("audit of equal lists: got %s, want no differences", out)
 	}
 	w.write("sub/file3.txt", "unpublished")
-	said, _ := ran(t, 1, hubtest.Rshub, "audit", "-hub", w.hub.URL, "-set", "files", "-settle", "1ms", w.list())
-	if strings.Count(said, "\n") != 1 || !strings.Contains(said, `"difference":"stale"`) || !strings.Contains(said, w.base+"sub/file3.txt") {
-		t.Errorf("of one file that differs it says %s", said)
+	out, _ := mustRun(t, 1, hubtest.Rshub, "audit", "-hub", w.hub.URL, "-set", "files", "-settle", "1ms", w.list())
+	if strings.Count(out, "\n") != 1 || !strings.Contains(out, `"difference":"stale"`) || !strings.Contains(out, w.base+"sub/file3.txt") {
+		t.Errorf("audit with one changed file: got %s, want one stale difference", out)
 	}
 }
 
-// TestMirror mirrors a directory that rspublish sync publishes, twice with changes between.
-// Each time the mirror is equal, file by file, and rsmirror audit proves it. A file that is
-// damaged afterwards is named.
+// TestMirror mirrors a directory published with rspublish sync, twice with changes in between. Each
+// time the mirror is equal, as rsmirror audit confirms. A file damaged afterwards is reported.
 func TestMirror(t *testing.T) {
 	t.Parallel()
 	w, dir := newWebsite(t), t.TempDir()
-	mirrored := func() {
+	mirror := func() {
 		t.Helper()
-		ran(t, 0, hubtest.Rsmirror, "-once", "-strip", w.base, w.hub.Topic("files"), dir)
-		_, said := ran(t, 0, hubtest.Rsmirror, "audit", dir)
-		if !strings.Contains(said, "0 missing, 0 stale, 0 damaged") {
-			t.Errorf("the audit of a mirror that is right says %s", said)
+		mustRun(t, 0, hubtest.Rsmirror, "-once", "-strip", w.base, w.hub.Topic("files"), dir)
+		_, out := mustRun(t, 0, hubtest.Rsmirror, "audit", dir)
+		if !strings.Contains(out, "0 missing, 0 stale, 0 damaged") {
+			t.Errorf("audit of an intact mirror: got %s, want no problems", out)
 		}
 		if got, want := contents(t, dir), contents(t, w.dir); !maps.Equal(got, want) {
-			t.Errorf("the mirror has %v, not %v", got, want)
+			t.Errorf("files of the mirror = %v, want %v", got, want)
 		}
 	}
 	w.sync()
-	mirrored()
+	mirror()
 	w.write("new.txt", "new")
 	w.write("sub/file2.txt", "updated")
 	if err := os.Remove(filepath.Join(w.dir, "sub", "file1.txt")); err != nil {
 		t.Fatal(err)
 	}
 	w.sync()
-	mirrored()
+	mirror()
 	write(t, filepath.Join(dir, "new.txt"), "damaged")
-	if said, _ := ran(t, 1, hubtest.Rsmirror, "audit", dir); strings.Count(said, "\n") != 1 || !strings.Contains(said, `"damaged"`) || !strings.Contains(said, w.base+"new.txt") {
-		t.Errorf("of one file that is damaged the audit says %s", said)
+	if out, _ := mustRun(t, 1, hubtest.Rsmirror, "audit", dir); strings.Count(out, "\n") != 1 || !strings.Contains(out, `"damaged"`) || !strings.Contains(out, w.base+"new.txt") {
+		t.Errorf("audit with one damaged file: got %s, want one problem", out)
 	}
 }

@@ -13,16 +13,16 @@ import (
 )
 
 var (
-	// begun is what a command that runs on prints when it has begun: the hub, that it
-	// listens; who follows, where.
-	begun = regexp.MustCompile(`"rshub is running"|"cursor":`)
-	// resource is what a command names that publishes a change.
+	// started matches the output of a command that keeps running after it has started: the log
+	// line of the hub, or the first cursor of a follower.
+	started = regexp.MustCompile(`"rshub is running"|"cursor":`)
+	// resource matches the loc in a command that publishes a change.
 	resource = regexp.MustCompile(`https://example\.org/[a-z]+`)
 )
 
-// TestReadme types what "Try it" in README.md says, each block in a terminal of its own,
-// with the programs that are built already and a hub at another address. Each command ends
-// well and prints what the page says, and the event stream shows every change.
+// TestReadme runs the commands under "Try it" in README.md, each block in its own shell, with the
+// built programs and a hub at another address. Each command succeeds with the documented output,
+// and the event stream has every change.
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	address := hubtest.FreePort(t)
@@ -40,32 +40,32 @@ func TestReadme(t *testing.T) {
 		}
 		p := hubtest.Start(t, env, nil, "sh", "-c", here.Replace(b.Text))
 		if _, ok := b.Mark("runs on"); ok {
-			hubtest.Until(t, "it has begun: "+b.Text, func() error {
-				if said := p.Stdout.String() + p.Stderr.String(); !begun.MatchString(said) {
-					return errors.New("it says: " + said)
+			hubtest.Until(t, "the command has started: "+b.Text, func() error {
+				if out := p.Stdout.String() + p.Stderr.String(); !started.MatchString(out) {
+					return errors.New("got output: " + out)
 				}
 				return nil
 			})
-			stream = p // the last one that runs on is the one that follows
+			stream = p // the last running command is the follower
 			continue
 		}
 		says, _ := b.Mark("shows")
 		if code := p.Wait(); code != 0 || !strings.Contains(p.Stdout.String(), says) {
-			t.Fatalf("%send with %d, and do not show %q: %s%s", b.Text, code, says, p.Stdout, p.Stderr)
+			t.Fatalf("%sexited with %d, want 0 and output %q: %s%s", b.Text, code, says, p.Stdout, p.Stderr)
 		}
 		loc := resource.FindString(b.Text)
 		if loc == "" || stream == nil {
-			t.Fatalf("the block publishes nothing that anybody follows:\n%s", b.Text)
+			t.Fatalf("block publishes no change, or no follower is running:\n%s", b.Text)
 		}
-		hubtest.Until(t, "the event stream shows "+loc, func() error {
-			if said := stream.Stdout.String(); !strings.Contains(said, `"loc":"`+loc+`"`) {
-				return errors.New("it shows: " + said)
+		hubtest.Until(t, "the event stream has "+loc, func() error {
+			if out := stream.Stdout.String(); !strings.Contains(out, `"loc":"`+loc+`"`) {
+				return errors.New("got: " + out)
 			}
 			return nil
 		})
 		published++
 	}
 	if published < 2 {
-		t.Errorf("README.md publishes %d changes: one with rspublish and one with curl are due", published)
+		t.Errorf("README.md publishes %d changes, want one with rspublish and one with curl", published)
 	}
 }

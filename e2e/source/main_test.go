@@ -1,5 +1,4 @@
-// Package source tests rspublish sync and watch: sources that show what they have, with
-// programs that are killed.
+// Package source tests rspublish sync and watch, with programs that are killed.
 package source
 
 import (

@@ -28,7 +28,7 @@ import (
 
 const base = "https://example.org/files/"
 
-// A site is a hub, a directory, and the requests to the hub.
+// A site is a hub, a directory, and the recorded requests to the hub.
 type site struct {
 	*testing.T
 	hub        *hubtest.Hub
@@ -56,8 +56,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// asked returns the requests since the last time.
-func (s *site) asked() []string {
+// takeRequests returns the requests since the last call.
+func (s *site) takeRequests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := s.requests
@@ -83,22 +83,22 @@ func (s *site) remove(name string) {
 	}
 }
 
-// env has what the runs of rspublish share.
+// env returns the environment of all runs of rspublish.
 func (s *site) env() []string { return []string{"XDG_CACHE_HOME=" + s.cache} }
 
-// A summary is what rspublish sync says with -json.
+// A summary is the output of rspublish sync -json.
 type summary struct {
 	Listed, Created, Updated, Deleted, Unknown, Gaps, Kept int
 	Complete                                               bool
 }
 
-// sync runs rspublish sync of the directory, and returns what it says.
+// sync runs rspublish sync, fails the test unless it exits with code, and returns its output.
 func (s *site) sync(code int, args ...string) (summary, string) {
 	s.Helper()
 	args = append(append([]string{"sync", "-hub", s.proxy.URL, "-set", "files", "-settle", "0", "-json"}, args...), "-base", base, s.dir)
 	got, out, stderr := hubtest.Run(s.T, s.env(), nil, hubtest.Rspublish, args...)
 	if got != code {
-		s.Fatalf("rspublish %q ends with %d, not %d: %s%s", args, got, code, out, stderr)
+		s.Fatalf("rspublish %q exited with %d, want %d: %s%s", args, got, code, out, stderr)
 	}
 	var sum summary
 	if !slices.Contains(args, "-dry-run") {
@@ -107,14 +107,14 @@ func (s *site) sync(code int, args ...string) (summary, string) {
 	return sum, out + stderr
 }
 
-// proved fails the test unless the hub holds exactly what is in the directory: by a look
-// of this test's own, and an audit.
-func (s *site) proved() {
+// wantInSync fails the test unless the hub has exactly the files of the directory, according to an
+// audit with an independent list.
+func (s *site) wantInSync() {
 	s.Helper()
 	own, done, err := diskpages.Collect(s.Context(), "own", func(yield func(*feed.Entry, error) bool) {
 		err := filepath.WalkDir(s.dir, func(path string, d os.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() || strings.HasSuffix(path, "~") {
-				return err // what editors leave is left out
+				return err // backup files of editors are excluded
 			}
 			b, err := os.ReadFile(path)
 			if err != nil {
@@ -146,14 +146,14 @@ func (s *site) proved() {
 		if err != nil {
 			s.Fatal(err)
 		}
-		s.Errorf("the hub and the directory differ: %s", d.AppendJSON(nil))
+		s.Errorf("hub and directory differ: %s", d.AppendJSON(nil))
 	}
 	if !complete {
-		s.Error("the hub does not know that it knows all")
+		s.Error("the set is incomplete, want complete")
 	}
 }
 
-// TestSync syncs a directory as somebody does by hand.
+// TestSync syncs a directory as a user does.
 func TestSync(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -162,33 +162,33 @@ func TestSync(t *testing.T) {
 	}
 	_, out := s.sync(0, "-dry-run")
 	if n := strings.Count(out, `"change":"created"`); n != 1_500 {
-		t.Errorf("a dry run prints %d changes", n)
+		t.Errorf("dry run printed %d changes, want 1500", n)
 	}
-	if got := s.asked(); slices.ContainsFunc(got, func(r string) bool { return !strings.HasPrefix(r, "GET ") }) {
-		t.Errorf("a dry run asks %q", got)
+	if got := s.takeRequests(); slices.ContainsFunc(got, func(r string) bool { return !strings.HasPrefix(r, "GET ") }) {
+		t.Errorf("requests of a dry run = %q, want only GET", got)
 	}
 	if sum, _ := s.sync(0); sum.Created != 1_500 || !sum.Complete {
-		t.Errorf("%+v", sum)
+		t.Errorf("summary = %+v, want other counts", sum)
 	}
-	s.proved()
-	s.asked()
+	s.wantInSync()
+	s.takeRequests()
 	if sum, _ := s.sync(0); sum != (summary{Listed: 1_500, Complete: true}) {
-		t.Errorf("with nothing to do: %+v", sum)
+		t.Errorf("summary without changes = %+v", sum)
 	}
-	if got := s.asked(); !slices.Equal(got, []string{"GET /sets/files/audit"}) {
-		t.Errorf("with nothing to do it asks %q", got)
+	if got := s.takeRequests(); !slices.Equal(got, []string{"GET /sets/files/audit"}) {
+		t.Errorf("requests without changes = %q, want one audit", got)
 	}
 
 	s.write("3/file 3.xml", "changed")
 	s.write("new/ü%", "new")
 	s.remove("0/file 0.xml")
 	if sum, _ := s.sync(0); sum.Created != 1 || sum.Updated != 1 || sum.Deleted != 1 {
-		t.Errorf("%+v", sum)
+		t.Errorf("summary = %+v, want other counts", sum)
 	}
-	s.proved()
+	s.wantInSync()
 }
 
-// TestUnreadable syncs what cannot be read whole.
+// TestUnreadable syncs a directory that is partly unreadable.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -199,16 +199,16 @@ func TestUnreadable(t *testing.T) {
 	s.sync(0)
 	s.write("bad\xff", "1")
 	if sum, out := s.sync(6); sum.Gaps != 1 || sum.Created != 0 || !strings.Contains(out, "UTF-8") {
-		t.Errorf("%+v: %s", sum, out)
+		t.Errorf("summary = %+v, want one gap for the invalid name: %s", sum, out)
 	}
 	s.remove("bad\xff")
 
-	// Root may read everything, unless it gives that up.
+	// Root can read everything, unless it drops the capability.
 	program, first := hubtest.Rspublish, []string(nil)
 	if os.Getuid() == 0 {
 		setpriv, err := exec.LookPath("setpriv")
 		if err != nil {
-			t.Skip("root cannot give up that it may read everything: there is no setpriv")
+			t.Skip("setpriv is not installed: root can read everything")
 		}
 		program, first = setpriv, []string{"--bounding-set=-dac_override,-dac_read_search", hubtest.Rspublish}
 	}
@@ -218,7 +218,7 @@ func TestUnreadable(t *testing.T) {
 		code, out, stderr := hubtest.Run(t, s.env(), nil, program, args...)
 		var sum summary
 		if err := json.Unmarshal([]byte(out), &sum); err != nil || code != 6 || sum != want || !strings.Contains(stderr, "permission denied") {
-			t.Errorf("%d: %s%s", code, out, stderr)
+			t.Errorf("exit status %d, want 6 and %+v: %s%s", code, want, out, stderr)
 		}
 	}
 	chmod := func(name string, mode os.FileMode) {
@@ -236,7 +236,7 @@ func TestUnreadable(t *testing.T) {
 	chmod("dir", 0o755)
 	chmod("7", 0o644)
 	if sum, _ := s.sync(0); sum != (summary{Listed: 38, Deleted: 1, Complete: true}) {
-		t.Errorf("%+v", sum)
+		t.Errorf("summary = %+v, want other counts", sum)
 	}
-	s.proved()
+	s.wantInSync()
 }
