@@ -18,7 +18,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// An attacker does harm to a hub for a while, and notes what it is answered.
+// An attacker attacks a hub for a while, and counts the responses.
 type attacker struct {
 	t      *testing.T
 	ctx    context.Context
@@ -28,11 +28,11 @@ type attacker struct {
 	client *http.Client
 
 	mu       sync.Mutex
-	statuses map[int]int // how often it got each; 0: no answer
+	statuses map[int]int // number of responses by status; 0 means none
 	sample   map[int]string
 }
 
-// parallel runs n of do until the attack is over.
+// parallel calls do in n goroutines until the attack ends.
 func (a *attacker) parallel(n int, do func(i int)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -45,16 +45,16 @@ func (a *attacker) parallel(n int, do func(i int)) {
 	wg.Wait()
 }
 
-// request returns the text of an answer, or the error that there was instead.
+// request returns the body of a response, or the error.
 func (a *attacker) request(method, url string, body []byte, headers ...string) string {
-	_, text := a.ask(method, url, body, headers...)
+	_, text := a.do(method, url, body, headers...)
 	return text
 }
 
-// ask returns an answer; the status is 0 if there is none.
-func (a *attacker) ask(method, url string, body []byte, headers ...string) (status int, text string) {
-	if answer, err := trial.Exchange(a.client, method, url, bytes.NewReader(body), headers...); err == nil {
-		status, text = answer.Status, string(answer.Body)
+// do returns a response; the status is 0 without one.
+func (a *attacker) do(method, url string, body []byte, headers ...string) (status int, text string) {
+	if response, err := trial.Exchange(a.client, method, url, bytes.NewReader(body), headers...); err == nil {
+		status, text = response.Status, string(response.Body)
 	} else {
 		text = err.Error()
 	}
@@ -65,26 +65,26 @@ func (a *attacker) ask(method, url string, body []byte, headers ...string) (stat
 	return status, text
 }
 
-// only checks that the hub answered, and with nothing but these statuses.
-func (a *attacker) only(statuses ...int) {
+// wantStatuses checks that the hub responded, and only with these statuses.
+func (a *attacker) wantStatuses(statuses ...int) {
 	a.t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.t.Logf("answers: %v", a.statuses)
+	a.t.Logf("responses by status: %v", a.statuses)
 	total := 0
 	for status, n := range a.statuses {
 		total += n
 		if !slices.Contains(statuses, status) {
-			a.t.Errorf("%d answers are %d: %.300s", n, status, a.sample[status])
+			a.t.Errorf("got %d responses with status %d, want none: %.300s", n, status, a.sample[status])
 		}
 	}
 	if total == 0 {
-		a.t.Error("the hub answered nothing")
+		a.t.Error("got no response")
 	}
 }
 
-// raw sends bytes that an HTTP client would not, and returns what comes.
-func (a *attacker) raw(addr, text string) string {
+// sendRaw sends bytes that an HTTP client would not send, and returns the response.
+func (a *attacker) sendRaw(addr, text string) string {
 	conn, err := net.DialTimeout("tcp", addr, 5*time.Second)
 	if err != nil {
 		return ""
@@ -96,22 +96,22 @@ func (a *attacker) raw(addr, text string) string {
 	status, in := 0, io.TeeReader(io.LimitReader(conn, 1<<20), &seen)
 	if resp, err := http.ReadResponse(bufio.NewReader(in), nil); err == nil {
 		status = resp.StatusCode
-		_, _ = io.Copy(io.Discard, resp.Body) // the hub may end it at any time
+		_, _ = io.Copy(io.Discard, resp.Body) // the hub may close it at any time
 		_ = resp.Body.Close()
 	}
 	if strings.Contains(text, "Connection: close\r\n") {
-		_, _ = io.Copy(io.Discard, in) // there may be more than one answer
+		_, _ = io.Copy(io.Discard, in) // there may be several responses
 	}
-	answer := seen.String()
+	response := seen.String()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.statuses[status]++
-	a.sample[status] = answer
-	return answer
+	a.sample[status] = response
+	return response
 }
 
-// hold opens n connections, sends each a beginning, and then a byte now and then.
-func (a *attacker) hold(n int, addr, begin, drip string) (open int) {
+// holdConnections opens n connections, sends start on each, and then drip periodically.
+func (a *attacker) holdConnections(n int, addr, start, drip string) (open int) {
 	var conns []net.Conn
 	defer func() {
 		for _, c := range conns {
@@ -128,7 +128,7 @@ func (a *attacker) hold(n int, addr, begin, drip string) (open int) {
 		}
 		_ = c.(*net.TCPConn).SetReadBuffer(4096)
 		conns = append(conns, c)
-		_, _ = io.WriteString(c, begin)
+		_, _ = io.WriteString(c, start)
 	}
 	for i := 0; a.ctx.Err() == nil; i++ {
 		for _, c := range conns {

@@ -21,9 +21,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// A bystander uses a hub as one should: it publishes a change, follows an event stream, has
-// a callback, and looks whether the hub is ready, again and again. It comes from another
-// address than those who attack.
+// A bystander is a well-behaved client: it repeatedly publishes changes, follows an event stream,
+// has a callback, and probes the readiness of the hub. It has another address than the attackers.
 type bystander struct {
 	t      *testing.T
 	hub    *hubtest.Hub
@@ -46,13 +45,13 @@ type bystander struct {
 
 const calmSet = "calm"
 
-// place is where the bystander is, with its callback; lair is where attackers have theirs.
+// Addresses of the bystander and of the attackers, with their callbacks.
 var (
-	place = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
-	lair  = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 3)}
+	bystanderAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+	attackerAddr  = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 3)}
 )
 
-// serveAt serves at an address of this machine.
+// serveAt starts a server at an address of this machine.
 func serveAt(t *testing.T, at *net.TCPAddr, h http.Handler) *httptest.Server {
 	l, err := net.ListenTCP("tcp", at)
 	if err != nil {
@@ -67,11 +66,11 @@ func serveAt(t *testing.T, at *net.TCPAddr, h http.Handler) *httptest.Server {
 }
 
 func newBystander(t *testing.T, h *hubtest.Hub, token string) *bystander {
-	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: place, Timeout: 10 * time.Second}).DialContext}
+	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: bystanderAddr, Timeout: 10 * time.Second}).DialContext}
 	t.Cleanup(transport.CloseIdleConnections)
 	b := &bystander{t: t, hub: h, token: token, client: &http.Client{Transport: transport, Timeout: hubtest.Timeout}}
 	b.publish(0)
-	b.callback = serveAt(t, place, http.HandlerFunc(b.serveCallback)).URL
+	b.callback = serveAt(t, bystanderAddr, http.HandlerFunc(b.serveCallback)).URL
 	b.subscribe("/calm")
 	ctx, cancel := context.WithCancel(context.Background())
 	b.stop = cancel
@@ -112,68 +111,68 @@ func (b *bystander) request(method, url, body, mediaType string) (int, string) {
 	return a.Status, string(a.Body)
 }
 
-// publish publishes change i. Each has to be taken at the first attempt.
+// publish publishes change i, which must be accepted at the first attempt.
 func (b *bystander) publish(i int) {
-	begun := time.Now()
+	start := time.Now()
 	b.mu.Lock()
-	b.sent = append(b.sent, begun)
+	b.sent = append(b.sent, start)
 	b.mu.Unlock()
 	status, text := b.request(http.MethodPost, b.hub.Topic(calmSet), fmt.Sprintf(`{"changes":[{"loc":"https://calm.example.org/%d","change":"created"}]}`, i), "application/json")
 	if status != http.StatusOK {
-		b.fault("publish %d: %d %s", i, status, text)
+		b.fault("publish %d: got %d %s", i, status, text)
 	}
 	b.mu.Lock()
-	b.published = append(b.published, time.Since(begun))
+	b.published = append(b.published, time.Since(start))
 	b.mu.Unlock()
 }
 
 func (b *bystander) probe() {
-	begun := time.Now()
+	start := time.Now()
 	if a, err := trial.Exchange(b.client, http.MethodGet, b.hub.Ops+"/readyz", nil); err != nil || a.Status != http.StatusOK {
-		b.fault("probe: %+v, %v", a, err)
+		b.fault("probe: got %+v, %v", a, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.probed = append(b.probed, time.Since(begun))
+	b.probed = append(b.probed, time.Since(start))
 }
 
-// took notes that a change has come. Changes come in order, each once.
-func (b *bystander) took(who string, all *[]time.Duration, loc string) {
+// receive records that a change has arrived. Each change must arrive once, in order.
+func (b *bystander) receive(who string, all *[]time.Duration, loc string) {
 	i, err := strconv.Atoi(loc[strings.LastIndexByte(loc, '/')+1:])
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err != nil || i != len(*all) {
-		b.faults = append(b.faults, fmt.Sprintf("%s got %s, and has %d changes", who, loc, len(*all)))
+		b.faults = append(b.faults, fmt.Sprintf("%s: got %s after %d changes", who, loc, len(*all)))
 		return
 	}
 	*all = append(*all, time.Since(b.sent[i]))
 }
 
-// follow follows over one event stream.
+// follow follows over a single event stream.
 func (b *bystander) follow(ctx context.Context) {
 	f := &hubtest.Follower{Transport: hubtest.ByEvents, Set: calmSet, Hub: b.hub, Cursor: "start", Headers: []string{"Authorization: Bearer " + b.token}, HTTP: b.client.Transport}
 	f.OnMessage = func() { // after each event
 		b.mu.Lock()
-		taken := len(b.followed)
+		received := len(b.followed)
 		b.mu.Unlock()
-		for _, e := range f.Snapshot()[taken:] {
+		for _, e := range f.Snapshot()[received:] {
 			var c struct{ Loc string }
 			if err := json.Unmarshal([]byte(e.Text), &c); err != nil {
-				b.fault("an event has %s", e.Text)
+				b.fault("invalid event %s", e.Text)
 			}
-			b.took("the follower", &b.followed, c.Loc)
+			b.receive("the follower", &b.followed, c.Loc)
 		}
 	}
 	if err := f.Connect(ctx); ctx.Err() == nil || len(f.Faults) > 0 {
-		b.fault("the event stream ended: %v, %q", err, f.Faults)
+		b.fault("event stream ended: %v, %q", err, f.Faults)
 	}
 }
 
-// subscribe asks for the changes of calm, for a callback at a path.
+// subscribe subscribes a callback at a path to the set calm.
 func (b *bystander) subscribe(path string) {
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {b.hub.Topic(calmSet)}, "hub.callback": {b.callback + path}, "rs.since": {"start"}}
 	if resp, body := b.request(http.MethodPost, b.hub.URL+"/hub", form.Encode(), "application/x-www-form-urlencoded"); resp != http.StatusAccepted {
-		b.fault("subscribe %s: %d %s", path, resp, body)
+		b.fault("subscribe %s: got %d %s", path, resp, body)
 	}
 }
 
@@ -188,23 +187,23 @@ func (b *bystander) serveCallback(w http.ResponseWriter, r *http.Request) {
 		} `xml:"url"`
 	}
 	if err := xml.NewDecoder(r.Body).Decode(&list); err != nil {
-		b.fault("a delivery: %v", err)
+		b.fault("invalid delivery: %v", err)
 	}
 	if r.Header.Get("RS-Attempt") != "1" {
-		b.fault("delivery attempt %s", r.Header.Get("RS-Attempt"))
+		b.fault("got delivery attempt %s, want 1", r.Header.Get("RS-Attempt"))
 	}
 	for _, u := range list.URL {
-		b.took("the callback", &b.called, u.Loc)
+		b.receive("the callback", &b.called, u.Loc)
 	}
 }
 
-// latencies are medians: of a publish, of its event, of its delivery, of a probe.
+// latencies are the median latencies of a publish, its event, its delivery, and a probe.
 type latencies [4]time.Duration
 
-var whats = [4]string{"publish", "event", "delivery", "probe"}
+var latencyNames = [4]string{"publish", "event", "delivery", "probe"}
 
-// while returns the medians of what happens while do runs, and at least 40 publishes long.
-func (b *bystander) while(do func()) latencies {
+// measure returns the latencies while do runs, and during at least 40 publishes.
+func (b *bystander) measure(do func()) latencies {
 	b.t.Helper()
 	lists := []*[]time.Duration{&b.published, &b.followed, &b.called, &b.probed}
 	count := func() (n [4]int) {
@@ -217,7 +216,7 @@ func (b *bystander) while(do func()) latencies {
 	}
 	before := count()
 	do()
-	hubtest.Until(b.t, "the bystander has published some", func() error {
+	hubtest.Until(b.t, "the bystander has enough measurements", func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if len(b.faults) > 0 {
@@ -225,7 +224,7 @@ func (b *bystander) while(do func()) latencies {
 		}
 		for i, l := range lists {
 			if enough := []int{40, 40, 40, 5}[i]; len(*l)-before[i] < enough {
-				return fmt.Errorf("only %d of %s", len(*l)-before[i], whats[i])
+				return fmt.Errorf("got only %d of %s", len(*l)-before[i], latencyNames[i])
 			}
 		}
 		return nil
@@ -243,7 +242,7 @@ func (b *bystander) while(do func()) latencies {
 	return medians
 }
 
-// max returns the longer ones.
+// max returns the maximum of each latency.
 func (l latencies) max(others latencies) latencies {
 	for i, d := range others {
 		l[i] = max(l[i], d)
@@ -251,10 +250,10 @@ func (l latencies) max(others latencies) latencies {
 	return l
 }
 
-// unharmed checks that nothing was lost or refused, and that medians are within three
-// times those of calm. What is below 50 ms is nobody's trouble, and mostly this machine's.
-// If medians are longer it returns false, and fails if this is not to be tried again.
-func (b *bystander) unharmed(t *testing.T, calm, now latencies, again int) (ok bool) {
+// checkUnaffected checks that nothing was lost or refused, and that each median is within three
+// times its baseline. Medians below 50 ms are noise of the machine. If medians are longer, it
+// returns false, and fails the test if retries is zero.
+func (b *bystander) checkUnaffected(t *testing.T, calm, now latencies, retries int) (ok bool) {
 	t.Helper()
 	b.mu.Lock()
 	faults := b.faults
@@ -265,29 +264,29 @@ func (b *bystander) unharmed(t *testing.T, calm, now latencies, again int) (ok b
 	}
 	ok = true
 	for i, d := range now {
-		t.Logf("%s: %v, when calm %v", whats[i], d.Round(10*time.Microsecond), calm[i].Round(10*time.Microsecond))
+		t.Logf("%s: %v, baseline %v", latencyNames[i], d.Round(10*time.Microsecond), calm[i].Round(10*time.Microsecond))
 		if d > 3*max(calm[i], 17*time.Millisecond) {
-			t.Logf("the median of a %s is %v, and %v when calm", whats[i], d, calm[i])
+			t.Logf("median latency of a %s = %v, baseline %v", latencyNames[i], d, calm[i])
 			ok = false
 		}
 	}
-	if !ok && again == 0 {
-		t.Error("the medians are too long, each time that this was tried")
+	if !ok && retries == 0 {
+		t.Error("median latencies are too long in all attempts")
 		return true
 	}
 	return ok
 }
 
-// all checks at the end that everything that was published has come everywhere.
-func (b *bystander) all() {
+// checkAll waits until every published change has arrived everywhere.
+func (b *bystander) checkAll() {
 	b.t.Helper()
-	b.stop() // publishes no more; the callback goes on
+	b.stop() // stops publishing; deliveries continue
 	b.wg.Wait()
 	hubtest.Until(b.t, "the callback has all changes", func() error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if len(b.called) != len(b.sent) {
-			return fmt.Errorf("it has %d of %d: %q", len(b.called), len(b.sent), b.faults)
+			return fmt.Errorf("got %d of %d: %q", len(b.called), len(b.sent), b.faults)
 		}
 		return nil
 	})

@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// bombs are documents that are small until they are unpacked.
+// bombs are attacks with documents that expand when they are decompressed.
 func bombs() []attack {
 	links := `,{"loc":"a:b","change":"updated","ln":[` + strings.Repeat(`{"rel":"a","href":"b:c"},`, 99) + `{"rel":"a","href":"b:c"}]}`
 	bomb := func(name, mediaType string, parts ...string) attack {
@@ -18,44 +18,44 @@ func bombs() []attack {
 			a.parallel(3, func(int) {
 				a.request(http.MethodPost, a.hub.Topic("evil"), body, a.auth, "Content-Type: "+mediaType, "Content-Encoding: gzip")
 			})
-			a.only(413, 429, 503)
+			a.wantStatuses(413, 429, 503)
 		}}
 	}
 	return []attack{
-		bomb("bombs of JSON", "application/json", `{"changes":[{"loc":"a:b","change":"updated"}`, strings.Repeat(links, 19_000), "]}"),
-		bomb("bombs of XML", "application/xml", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><url`, strings.Repeat(` a=""`, 9_000_000)),
-		bomb("bombs of gzip", "application/json", `{"changes":[{"loc":"`, strings.Repeat("a", 80<<20)),
+		bomb("JSON bombs", "application/json", `{"changes":[{"loc":"a:b","change":"updated"}`, strings.Repeat(links, 19_000), "]}"),
+		bomb("XML bombs", "application/xml", `<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><url`, strings.Repeat(` a=""`, 9_000_000)),
+		bomb("gzip bombs", "application/json", `{"changes":[{"loc":"`, strings.Repeat("a", 80<<20)),
 	}
 }
 
-// floods are requests that are small, and many.
+// floods are attacks with many small requests.
 func floods() []attack {
 	return []attack{
-		{"a flood of sets", func(a *attacker) {
+		{"flood of sets", func(a *attacker) {
 			a.parallel(8, func(i int) {
 				a.request(http.MethodPut, fmt.Sprintf("%s/sets/evil-%d", a.hub.URL, i), []byte(`{"title":"`+strings.Repeat("evil ", 100)+`"}`), a.auth, "Content-Type: application/json")
 			})
-			a.only(200, 429)
+			a.wantStatuses(200, 429)
 			if a.statuses[200] > 201 {
-				a.t.Errorf("%d sets were made", a.statuses[200])
+				a.t.Errorf("got %d sets, want at most 201", a.statuses[200])
 			}
 			list := hubtest.Must(a.t, http.StatusOK, http.MethodGet, a.hub.URL+"/sets", nil)
 			if len(list.Body) > 200<<10 {
-				a.t.Errorf("the list of sets has %d bytes", len(list.Body))
+				a.t.Errorf("got list of sets of %d bytes, want at most %d", len(list.Body), 200<<10)
 			}
 		}},
-		{"a flood of subscriptions", func(a *attacker) {
+		{"flood of subscriptions", func(a *attacker) {
 			a.parallel(8, func(i int) {
-				form := trial.Form("subscribe", fmt.Sprintf("http://%s:9999/%d", lair.IP, i), a.hub.Topic(calmSet)).Encode()
+				form := trial.Form("subscribe", fmt.Sprintf("http://%s:9999/%d", attackerAddr.IP, i), a.hub.Topic(calmSet)).Encode()
 				a.request(http.MethodPost, a.hub.URL+"/hub", []byte(form), trial.AsForm)
 			})
-			a.only(202, 429)
+			a.wantStatuses(202, 429)
 		}},
-		{"guesses of tokens", func(a *attacker) {
+		{"token guessing", func(a *attacker) {
 			a.parallel(8, func(i int) {
 				a.request(http.MethodGet, a.hub.URL+"/sets", nil, fmt.Sprintf("Authorization: Bearer rshub_%d", i))
 			})
-			a.only(401, 429)
+			a.wantStatuses(401, 429)
 		}},
 	}
 }

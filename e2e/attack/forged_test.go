@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// An issuer signs JWTs that the hub believes.
+// An issuer signs JWTs that the hub accepts.
 type issuer struct {
 	t    *testing.T
 	keys string // path of the public key
@@ -59,10 +59,10 @@ func (i *issuer) sign(header map[string]any, claims string) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(i.key, []byte(text)))
 }
 
-// forgeries are tokens that nobody gave out, or that are over. Package internal/access/jwt has all.
+// forgeries are attacks with forged or expired tokens. Package internal/access/jwt tests more of them.
 func forgeries(i *issuer) []attack {
 	return []attack{{"forged and replayed tokens", func(a *attacker) {
-		elsewhere := notCalled(a.t) // where keys might be read from
+		elsewhere := newTrap(a.t) // a bystanderAddr from which keys must not be read
 		ed := map[string]any{"alg": "EdDSA"}
 		good := i.sign(ed, claims("follow:calm"))
 		_, mine, err := ed25519.GenerateKey(rand.Reader)
@@ -71,31 +71,31 @@ func forgeries(i *issuer) []attack {
 		}
 		other := &issuer{key: mine}
 		headers := map[string]string{
-			"extended":       "Bearer " + a.token + "A",
-			"keys elsewhere": "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jku": elsewhere.url + "/keys", "x5u": elsewhere.url + "/chain"}, claims("publish:calm")),
+			"extended":     "Bearer " + a.token + "A",
+			"foreign keys": "Bearer " + other.sign(map[string]any{"alg": "EdDSA", "jku": elsewhere.url + "/keys", "x5u": elsewhere.url + "/chain"}, claims("publish:calm")),
 		}
 		change := []byte(`{"changes":[{"loc":"https://evil.example.org/","change":"created"}]}`)
 		topic := a.hub.Topic(calmSet)
 		for a.ctx.Err() == nil {
 			for name, header := range headers {
-				if status, text := a.ask(http.MethodPost, topic, change, "Authorization: "+header, "Content-Type: application/json"); status != 401 && status != 429 {
-					a.t.Errorf("a token that is %s is answered %d: %s", name, status, text)
+				if status, text := a.do(http.MethodPost, topic, change, "Authorization: "+header, "Content-Type: application/json"); status != 401 && status != 429 {
+					a.t.Errorf("token with %s = %d, want 401: %s", name, status, text)
 				} else if len(header) > 50 && strings.Contains(text, header[10:]) {
-					a.t.Errorf("the answer shows the token: %s", text)
+					a.t.Errorf("response has the token: %s", text)
 				}
 			}
-			// One that is good for something else, and one where none is looked for.
+			// A token without the right, and tokens in the query.
 			for url, want := range map[string]int{topic: 403, topic + "?access_token=" + a.token: 400, topic + "?token=" + a.token: 400} {
-				if status, text := a.ask(http.MethodPost, url, change, "Authorization: Bearer "+good, "Content-Type: application/json"); status != want || strings.Contains(text, a.token) {
-					a.t.Errorf("a token for something else is answered %d: %s", status, text)
+				if status, text := a.do(http.MethodPost, url, change, "Authorization: Bearer "+good, "Content-Type: application/json"); status != want || strings.Contains(text, a.token) {
+					a.t.Errorf("POST %s = %d, want %d without the token: %s", url, status, want, text)
 				}
 			}
 		}
-		a.only(400, 401, 403, 429)
+		a.wantStatuses(400, 401, 403, 429)
 		good = "Authorization: Bearer " + i.sign(ed, claims("publish:evil"))
 		hubtest.Must(a.t, http.StatusOK, http.MethodPost, a.hub.Topic("evil"), change, good, "Content-Type: application/json")
 		if said := a.hub.Stderr.String(); strings.Contains(said, a.token) || strings.Contains(said, good[60:]) {
-			a.t.Error("the log has a token")
+			a.t.Error("log has a token")
 		}
 	}}}
 }

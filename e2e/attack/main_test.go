@@ -1,5 +1,4 @@
-// Package attack tests what those who mean harm try, on a hub that others use at the same
-// time.
+// Package attack tests attacks on a hub that others use at the same time.
 package attack
 
 import (

@@ -14,8 +14,8 @@ import (
 
 var chartCommand = regexp.MustCompile(`(?m)^      command: \[/(\w+)\]\n      args: \[(.*)\]$`)
 
-// TestChart runs what helm test runs, against a hub with the chart's tokens: it
-// publishes, and then follows what was published.
+// TestChart runs the commands of helm test against a hub with the tokens of the chart: they publish
+// a change, and then follow it.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../chart/golden/default.yaml")
@@ -38,7 +38,7 @@ func TestChart(t *testing.T) {
 	h := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+tokens)
 	commands := chartCommand.FindAllStringSubmatch(manifests, -1)
 	if len(commands) != 2 {
-		t.Fatalf("helm test runs %d commands", len(commands))
+		t.Fatalf("got %d commands of helm test, want 2", len(commands))
 	}
 	for _, c := range commands {
 		args := strings.Split(strings.ReplaceAll(c[2], `"`, ""), ", ")
@@ -49,10 +49,10 @@ func TestChart(t *testing.T) {
 		}
 		code, stdout, stderr := hubtest.Run(t, []string{env}, nil, name, args...)
 		if code != 0 {
-			t.Fatalf("%s %v ended with %d: %s", c[1], args, code, stderr)
+			t.Fatalf("%s %v exited with %d: %s", c[1], args, code, stderr)
 		}
 		if c[1] == "rshub" && strings.Count(stdout, "https://rshub.invalid/rshub/1/") != 1 {
-			t.Errorf("it followed: %s", stdout)
+			t.Errorf("output of rshub follow = %s, want the published change", stdout)
 		}
 	}
 }

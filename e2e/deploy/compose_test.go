@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// compose reads deploy/compose.yaml as Docker Compose does.
+// compose loads deploy/compose.yaml as Docker Compose does.
 func compose(t *testing.T) *types.Project {
 	t.Helper()
 	options, err := cli.NewProjectOptions([]string{"../../deploy/compose.yaml"})
@@ -42,14 +42,13 @@ func dockerfileEnv(t *testing.T) (env []string) {
 	return env
 }
 
-// The services of the compose file run here as processes with the commands and
-// the variables that it gives them, only the names of hosts are others: what is
-// published to the one hub is followed at the other.
+// TestCompose runs the services of the Compose file as processes, with its commands and variables
+// except for host names. A change published at one hub is followed at the other.
 func TestCompose(t *testing.T) {
 	p := compose(t)
 	image := dockerfileEnv(t)
 	if !slices.Contains(image, "RSHUB_LISTEN=:8080") {
-		t.Fatalf("the image sets %v", image)
+		t.Fatalf("variables of the image = %v, want RSHUB_LISTEN=:8080", image)
 	}
 	redis, err := p.GetService("redis")
 	if err != nil {
@@ -61,7 +60,7 @@ func TestCompose(t *testing.T) {
 	check := redis.HealthCheck.Test // of the form CMD redis-cli ping
 	hubtest.Until(t, "Redis is healthy", func() error {
 		if server.Exited() {
-			t.Fatalf("redis-server ended: %s", server.Stdout.String())
+			t.Fatalf("redis-server exited: %s", server.Stdout.String())
 		}
 		conn, err := net.Dial("tcp", addr)
 		if err != nil {
@@ -70,7 +69,7 @@ func TestCompose(t *testing.T) {
 		return conn.Close()
 	})
 	if code, out, _ := hubtest.Run(t, nil, nil, check[1], append([]string{"-p", port}, check[2:]...)...); code != 0 || strings.TrimSpace(out) != "PONG" {
-		t.Errorf("%v: %d, %q", check, code, out)
+		t.Errorf("health check %v = %d, %q, want 0, PONG", check, code, out)
 	}
 	nats := &hubtest.NATSServer{Addr: hubtest.FreePort(t)}
 	nats.Start(t)
@@ -82,8 +81,8 @@ func TestCompose(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if service.ReadOnly && !slices.Contains(service.Tmpfs, "/tmp") { // a hub on Redis keeps there what it reads of sources
-			t.Errorf("%s can write nowhere: tmpfs is %v", name, service.Tmpfs)
+		if service.ReadOnly && !slices.Contains(service.Tmpfs, "/tmp") { // a hub with Redis spools sources there
+			t.Errorf("tmpfs of %s = %v, want /tmp", name, service.Tmpfs)
 		}
 		h := hubtest.NewHub(t)
 		env := slices.Clone(image)
@@ -91,7 +90,7 @@ func TestCompose(t *testing.T) {
 			v := strings.NewReplacer("redis:6379", addr, "nats:4222", nats.Addr).Replace(*value)
 			env = append(env, key+"="+v)
 		}
-		h.Env = append(env, h.Env...) // its own addresses come last, and count
+		h.Env = append(env, h.Env...) // its own addresses come last, and take precedence
 		h.Start(t)
 		hubs = append(hubs, h)
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A container is an image that was unpacked, to run programs of.
+// A container is an unpacked image whose programs can run.
 type container struct {
-	root   string // what the programs see as /
-	user   int    // who the programs run as; 0: the image's user
+	root   string // root directory of the programs
+	user   int    // user ID of the programs; 0 means the user of the image
 	config struct {
 		Config struct {
 			User            string
@@ -34,7 +34,7 @@ type container struct {
 	}
 }
 
-// unpackImage unpacks the layers of an OCI image layout that has one platform.
+// unpackImage unpacks the layers of an OCI image layout with one platform.
 func unpackImage(t *testing.T, file string) *container {
 	t.Helper()
 	layout := map[string][]byte{}
@@ -53,7 +53,7 @@ func unpackImage(t *testing.T, file string) *container {
 	hubtest.Decode(t, layout["index.json"], &manifest)
 	for len(manifest.Layers) == 0 {
 		if len(manifest.Manifests) != 1 {
-			t.Fatalf("%d manifests where one is due", len(manifest.Manifests))
+			t.Fatalf("got %d manifests, want 1", len(manifest.Manifests))
 		}
 		next := blob(manifest.Manifests[0])
 		manifest.Manifests = nil
@@ -81,7 +81,7 @@ func unpackImage(t *testing.T, file string) *container {
 	return c
 }
 
-// eachFile reads a tar.
+// eachFile calls do for each file of a tar archive.
 func eachFile(t *testing.T, r io.Reader, do func(h *tar.Header, content []byte)) {
 	t.Helper()
 	archive := tar.NewReader(r)
@@ -101,7 +101,7 @@ func eachFile(t *testing.T, r io.Reader, do func(h *tar.Header, content []byte))
 	}
 }
 
-// put puts a file into the root, as a secret is mounted.
+// put copies a file into the root, like a mounted secret.
 func (c *container) put(t *testing.T, name, from string) {
 	t.Helper()
 	content, err := os.ReadFile(from)
@@ -117,11 +117,11 @@ func (c *container) put(t *testing.T, name, from string) {
 
 type ids struct{ uid, gid int }
 
-// ids is the image's user.
+// ids returns the user and group of the image.
 func (c *container) ids(t *testing.T) (i ids) {
 	t.Helper()
 	if _, err := fmt.Sscanf(c.config.Config.User, "%d:%d", &i.uid, &i.gid); err != nil || i.uid == 0 {
-		t.Fatalf("the image's user is %q: %v", c.config.Config.User, err)
+		t.Fatalf("user of the image = %q, %v, want UID:GID without root", c.config.Config.User, err)
 	}
 	if c.user != 0 {
 		i.uid = c.user
@@ -129,16 +129,16 @@ func (c *container) ids(t *testing.T) (i ids) {
 	return i
 }
 
-// isolate takes from the test's thread, and so from what it starts, the view of
-// the machine's mounts, capabilities, and the hope for new privileges. The thread
-// ends with the test, because nothing unlocks it.
+// isolate removes the mounts of the machine, all capabilities, and the ability to gain privileges
+// from the thread of the test and the processes that it starts. The thread exits with the test,
+// because it is never unlocked.
 func (c *container) isolate(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := syscall.Unshare(syscall.CLONE_NEWNS); err != nil {
-		t.Skipf("this machine does not let root have mounts of its own: %v", err)
+		t.Skipf("cannot create a mount namespace: %v", err)
 	}
-	// A volume as Kubernetes gives it to fsGroup.
+	// A volume as Kubernetes prepares it for fsGroup.
 	mountPoint, volume, proc := filepath.Join(c.root, "data"), t.TempDir(), filepath.Join(c.root, "proc")
 	if err := errors.Join(os.Chown(volume, 0, c.ids(t).gid), os.Chmod(volume, 0o775|os.ModeSetgid), os.Mkdir(proc, 0o555)); err != nil {
 		t.Fatal(err)
@@ -150,29 +150,29 @@ func (c *container) isolate(t *testing.T) {
 		{"", "/", syscall.MS_REC | syscall.MS_PRIVATE},
 		{c.root, c.root, syscall.MS_BIND},
 		{volume, mountPoint, syscall.MS_BIND},
-		{"/proc", proc, syscall.MS_BIND}, // Go asks it how many connections may queue
+		{"/proc", proc, syscall.MS_BIND}, // Go reads the backlog of connections from it
 		{"", c.root, syscall.MS_REMOUNT | syscall.MS_BIND | syscall.MS_RDONLY | syscall.MS_NOSUID | syscall.MS_NODEV},
 	} {
 		if err := syscall.Mount(m.from, m.to, "", m.flags, ""); err != nil {
 			t.Fatalf("mount %s at %s: %v", m.from, m.to, err)
 		}
 		if m.flags == syscall.MS_BIND {
-			t.Cleanup(func() { _ = syscall.Unmount(m.to, syscall.MNT_DETACH) }) // else the directory could not be removed
+			t.Cleanup(func() { _ = syscall.Unmount(m.to, syscall.MNT_DETACH) }) // otherwise the directory cannot be removed
 		}
 	}
 	const capabilityDrop, noNewPrivileges, allCapabilities = 24, 38, 64 // prctl(2)
 	for i := range uintptr(allCapabilities) {
 		_, _, errno := syscall.RawSyscall(syscall.SYS_PRCTL, capabilityDrop, i, 0)
-		if errno != 0 && errno != syscall.EINVAL { // there are not so many
+		if errno != 0 && errno != syscall.EINVAL { // beyond the last capability
 			t.Fatalf("drop capability %d: %v", i, errno)
 		}
 	}
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, noNewPrivileges, 1, 0, 0, 0, 0); errno != 0 {
-		t.Fatalf("no new privileges: %v", errno)
+		t.Fatalf("set no_new_privs: %v", errno)
 	}
 }
 
-// start starts a program of the image, by default the one that it is for.
+// start starts a program of the image, by default its entrypoint.
 func (c *container) start(t *testing.T, env []string, command ...string) *hubtest.Process {
 	t.Helper()
 	if len(command) == 0 {
@@ -200,9 +200,8 @@ func (c *container) runWith(t *testing.T, env []string, command ...string) (code
 	return code, p.Stdout.String(), p.Stderr.String()
 }
 
-// confined checks with the system that a process has no rights, and can write to
-// its volume only.
-func confined(t *testing.T, p *hubtest.Process) {
+// wantConfined checks that a process has no privileges, and can write only to its volume.
+func wantConfined(t *testing.T, p *hubtest.Process) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", p.Cmd.Process.Pid)
 	status, err := os.ReadFile(dir + "status")
@@ -212,19 +211,19 @@ func confined(t *testing.T, p *hubtest.Process) {
 	for _, want := range []string{"Uid:\t65532\t65532\t65532\t65532\n", "Gid:\t65532\t65532\t65532\t65532\n", "Groups:\t \n",
 		"CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n", "CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n"} {
 		if !strings.Contains(string(status), want) {
-			t.Errorf("the process is not %q, but\n%s", want, status)
+			t.Errorf("status of the process lacks %q:\n%s", want, status)
 		}
 	}
 	mounts, err := os.ReadFile(dir + "mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(mounts)) { // those below its root
+	for line := range strings.Lines(string(mounts)) { // mounts below its root
 		switch f := strings.Fields(line); {
 		case f[4] == "/proc", f[4] == "/data" && strings.HasPrefix(f[5], "rw"):
 		case f[4] == "/" && strings.HasPrefix(f[5], "ro,nosuid,nodev"):
 		default:
-			t.Errorf("the process sees the mount %s", line)
+			t.Errorf("process has the mount %s", line)
 		}
 	}
 }

@@ -26,28 +26,27 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// What the image holds runs as Kubernetes runs it: as the image's user without
-// any capability, on a root that cannot be written to, with a volume at /data
-// and the variables that the Helm chart sets. It becomes ready, takes a publish,
-// reaches a callback over TLS, and stops.
+// TestImage runs the image as Kubernetes does: with the user of the image, without capabilities,
+// with a read-only root, a volume at /data, and the variables of the Helm chart. The hub becomes
+// ready, accepts a publish, reaches a callback over TLS, and stops.
 func TestImage(t *testing.T) {
 	switch {
 	case os.Geteuid() != 0:
-		t.Skip("only root can give a process another root, and other users")
+		t.Skip("needs root to change the root directory and the user of processes")
 	case os.Getenv("RSHUB_E2E_RACE") != "":
-		t.Skip("the race detector's programs are not static, so they are not those of the image")
+		t.Skip("programs with the race detector are not static like those of the image")
 	}
 	file := makeImage(t)
 	c := unpackImage(t, file)
 	if got := strings.Join(c.config.Config.Entrypoint, " "); got != "/rshub" {
-		t.Errorf("the image runs %q", got)
+		t.Errorf("entrypoint = %q, want /rshub", got)
 	}
 	info, err := os.Stat(filepath.Join(c.root, "data"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if owner := info.Sys().(*syscall.Stat_t); info.Mode() != os.ModeDir|0o700 || int(owner.Uid) != c.ids(t).uid || int(owner.Gid) != c.ids(t).gid {
-		t.Errorf("the image's /data is %v of %d:%d", info.Mode(), owner.Uid, owner.Gid)
+		t.Errorf("/data of the image has mode %v and owner %d:%d, want 0700 and the user of the image", info.Mode(), owner.Uid, owner.Gid)
 	}
 	for name, dir := range map[string]string{"LICENSE": "../..", "THIRD_PARTY.txt": filepath.Dir(hubtest.Rshub)} {
 		want, err := os.ReadFile(filepath.Join(dir, name))
@@ -55,14 +54,14 @@ func TestImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(c.root, name)); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("the image's %s is not that of rshub: %v", name, err)
+			t.Errorf("%s of the image differs from the one of rshub: %v", name, err)
 		}
 	}
 	if v := c.config.Config.Labels["org.opencontainers.image.version"]; v != "v1.2.3" {
-		t.Errorf("the image's label says version %q", v)
+		t.Errorf("version label of the image = %q, want v1.2.3", v)
 	}
 
-	// What the chart mounts.
+	// The mounts of the chart.
 	cert, key := hubtest.Certificate(t)
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	token := hubtest.NewToken(t, tokens, "both", "publish:*,follow:*")
@@ -73,7 +72,7 @@ func TestImage(t *testing.T) {
 	c.isolate(t)
 	addr, ops := hubtest.FreePort(t), hubtest.FreePort(t)
 	h := &hubtest.Hub{Host: addr, URL: "http://" + addr, Ops: "http://" + ops}
-	anywhere := func(addr string) string { return strings.TrimPrefix(addr, "127.0.0.1") } // only the ports are others
+	anywhere := func(addr string) string { return strings.TrimPrefix(addr, "127.0.0.1") } // only the ports differ
 	h.Process = c.start(t, append(chartVariables(t),
 		"RSHUB_LISTEN="+anywhere(addr), "RSHUB_OPS_LISTEN="+anywhere(ops), "RSHUB_BASE_URL="+h.URL,
 		"RSHUB_CALLBACK_CA_FILE=/etc/rshub/ca/ca.pem", "RSHUB_CALLBACK_ALLOW=127.0.0.0/8", // in config
@@ -82,7 +81,7 @@ func TestImage(t *testing.T) {
 		t.Helper()
 		hubtest.Until(t, "the hub is ready", func() error {
 			if h.Exited() {
-				t.Fatalf("it ended: %s", h.Stderr.String())
+				t.Fatalf("the hub exited: %s", h.Stderr.String())
 			}
 			a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
 			if err == nil && a.Status != http.StatusOK {
@@ -92,15 +91,15 @@ func TestImage(t *testing.T) {
 		})
 	}
 	ready()
-	confined(t, h.Process)
+	wantConfined(t, h.Process)
 	health := func(want int) {
 		t.Helper()
 		check := c.config.Config.Healthcheck.Test
 		if len(check) < 2 || check[0] != "CMD" {
-			t.Fatalf("the image's health check is %q", check)
+			t.Fatalf("health check of the image = %q, want CMD", check)
 		}
-		if code, out, said := c.runWith(t, []string{"RSHUB_OPS_LISTEN=" + anywhere(ops)}, check[1:]...); code != want {
-			t.Errorf("%q = %d: %s%s, want %d", check[1:], code, out, said, want)
+		if code, stdout, stderr := c.runWith(t, []string{"RSHUB_OPS_LISTEN=" + anywhere(ops)}, check[1:]...); code != want {
+			t.Errorf("%q = %d: %s%s, want %d", check[1:], code, stdout, stderr, want)
 		}
 	}
 	health(0)
@@ -112,17 +111,17 @@ func TestImage(t *testing.T) {
 	f.WaitEntries(t, 2)
 	form := url.Values{"hub.mode": {"subscribe"}, "hub.topic": {h.Topic(set)}, "hub.callback": {destination}}
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte(form.Encode()), bearer, "Content-Type: application/x-www-form-urlencoded")
-	hubtest.Until(t, "the callback is asked over TLS", func() error {
+	hubtest.Until(t, "the callback is verified over TLS", func() error {
 		if !challenged() {
-			return errors.New("it is not")
+			return errors.New("not yet")
 		}
 		return nil
 	})
 
 	h.Stop(t)
 	f.WaitEnd(t, "close 1001")
-	if said := h.Stderr.String(); strings.Contains(said, "after the grace period") || !strings.Contains(said, `"stopped"`) {
-		t.Errorf("it did not stop as it should: %s", trial.Tail(said))
+	if text := h.Stderr.String(); strings.Contains(text, "after the grace period") || !strings.Contains(text, `"stopped"`) {
+		t.Errorf("got no graceful stop: %s", trial.Tail(text))
 	}
 	health(1)
 
@@ -133,16 +132,15 @@ func TestImage(t *testing.T) {
 	health(0)
 	h.Stop(t)
 	for _, name := range []string{"rspublish", "rsmirror"} {
-		if code, out, said := c.run(t, "/"+name, "-version"); code != 0 || !strings.HasPrefix(out, name+" ") {
-			t.Errorf("%s in the image ends with %d: %s%s", name, code, out, said)
+		if code, stdout, stderr := c.run(t, "/"+name, "-version"); code != 0 || !strings.HasPrefix(stdout, name+" ") {
+			t.Errorf("%s in the image exited with %d, want 0 and the version: %s%s", name, code, stdout, stderr)
 		}
 	}
 }
 
 var chartVariable = regexp.MustCompile(`(?m)^ +- name: (\w+)\n +value: "?(.*?)"?$`)
 
-// chartVariables returns the environment that the chart gives a hub. What is
-// appended counts before it.
+// chartVariables returns the environment of a hub in the chart. Appended variables take precedence.
 func chartVariables(t *testing.T) (env []string) {
 	t.Helper()
 	text, err := os.ReadFile("../chart/golden/default.yaml")
@@ -153,16 +151,16 @@ func chartVariables(t *testing.T) (env []string) {
 	for _, v := range chartVariable.FindAllStringSubmatch(hub, -1) {
 		env = append(env, v[1]+"="+v[2])
 	}
-	for _, mounted := range []string{"RSHUB_TOKENS_FILE=/etc/rshub/tokens/tokens", "RSHUB_DATA=/data"} { // as here
+	for _, mounted := range []string{"RSHUB_TOKENS_FILE=/etc/rshub/tokens/tokens", "RSHUB_DATA=/data"} { // as in this test
 		if !slices.Contains(env, mounted) {
-			t.Fatalf("the chart does not set %s, only %v", mounted, env)
+			t.Fatalf("chart sets %[2]v, want %[1]s", mounted, env)
 		}
 	}
 	return env
 }
 
-// makeImage makes the image for this platform of the programs that are tested,
-// twice: it has to be the same.
+// makeImage builds the image of the tested programs for this platform twice, and checks that the
+// result is reproducible.
 func makeImage(t *testing.T) (file string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -183,12 +181,12 @@ func makeImage(t *testing.T) (file string) {
 		out, err := exec.Command(tool, "-root", "../..", "-programs", programs,
 			"-platforms", "linux/"+runtime.GOARCH, "-version", "v1.2.3", "-o", file).CombinedOutput()
 		if err != nil {
-			t.Fatalf("make the image: %v\n%s", err, out)
+			t.Fatalf("build image: %v\n%s", err, out)
 		}
 		files, digests = append(files, file), append(digests, string(out))
 	}
 	if digests[0] != digests[1] || sum(t, files[0]) != sum(t, files[1]) {
-		t.Errorf("the image is another each time: %s", digests)
+		t.Errorf("got digests %s of two builds, want equal images", digests)
 	}
 	return files[0]
 }
@@ -202,20 +200,20 @@ func sum(t *testing.T, file string) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// serveTLS starts a callback at https, and returns its URL and what says whether
-// it was asked and has confirmed.
+// serveTLS starts a callback with https. It returns its URL, and a function that reports whether it
+// was verified.
 func serveTLS(t *testing.T, cert, key string) (callback string, challenged func() bool) {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	asked := make(chan struct{}, 1)
+	verified := make(chan struct{}, 1)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS != nil && r.URL.Query().Get("hub.challenge") != "" {
-			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge")) // the hub may be gone
+			_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge")) // the hub may have closed the connection
 			select {
-			case asked <- struct{}{}:
+			case verified <- struct{}{}:
 			default:
 			}
 		}
@@ -223,5 +221,5 @@ func serveTLS(t *testing.T, cert, key string) (callback string, challenged func(
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return server.URL + "/callback", func() bool { return len(asked) > 0 }
+	return server.URL + "/callback", func() bool { return len(verified) > 0 }
 }

@@ -1,4 +1,4 @@
-// Package deploy tests what rshub is deployed with: the image, the chart, compose.
+// Package deploy tests the image, the chart and the Compose file.
 package deploy
 
 import (

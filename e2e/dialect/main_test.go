@@ -1,4 +1,4 @@
-// Package dialect tests followers that read one memory in the words of several standards.
+// Package dialect tests followers that read one memory in the formats of several standards.
 package dialect
 
 import (

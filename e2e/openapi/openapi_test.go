@@ -1,5 +1,5 @@
-// Package openapi tests the hub's answers against its OpenAPI document, and that the document
-// lists no answer that a hub does not give.
+// Package openapi validates the responses of the hub against its OpenAPI document, and checks that
+// the hub can return every documented response.
 package openapi
 
 import (
@@ -29,14 +29,14 @@ import (
 
 func TestMain(m *testing.M) { hubtest.Main(m) }
 
-// A document is the OpenAPI document of a hub, and the answers that were seen.
+// A document is the OpenAPI document of a hub, with the observed responses.
 type document struct {
 	*v3.Document
 	validator validator.Validator
 	seen      map[string]bool // by key
 }
 
-// common are headers that any answer may have, and those of net/http.
+// common are headers that any response may have, and headers of net/http.
 var common = []string{
 	"Access-Control-Allow-Origin", "Access-Control-Expose-Headers", "Connection", "Content-Encoding", "Content-Security-Policy", "Cross-Origin-Resource-Policy",
 	"Referrer-Policy", "X-Accel-Buffering", "X-Content-Type-Options",
@@ -95,8 +95,8 @@ func (d *document) find(method, url string) (template string, op *v3.Operation) 
 	return template, op
 }
 
-// A request and the status that it is answered with. Headers are separated by |. A body "TOO LARGE"
-// stands for six megabytes.
+// A request is a request with its expected status. Headers are separated by |. A body "TOO LARGE"
+// means six megabytes.
 type request struct {
 	status                     int
 	method, url, headers, body string
@@ -122,7 +122,7 @@ func requests(t *testing.T, name string, variables ...string) (all []request) {
 	return all
 }
 
-// send makes a request, and returns the answer with at most the first event of a stream.
+// send makes a request, and returns the response with at most the first event of a stream.
 func send(t *testing.T, base string, r request) (*http.Request, *http.Response, []byte) {
 	t.Helper()
 	if r.body == "TOO LARGE" {
@@ -141,7 +141,7 @@ func send(t *testing.T, base string, r request) (*http.Request, *http.Response, 
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept-Encoding", "identity")
-	req.Host = req.Header.Get("Host") // empty: that of the URL
+	req.Host = req.Header.Get("Host") // empty means the host of the URL
 	resp, err := hubtest.Client.Do(req)
 	if err != nil {
 		t.Fatalf("%s %s: %v", r.method, r.url, err)
@@ -162,18 +162,18 @@ func send(t *testing.T, base string, r request) (*http.Request, *http.Response, 
 	return req, resp, body
 }
 
-// key names an answer that the document lists.
+// key identifies a documented response.
 func key(method, template string, status any, mediaType string) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %v %s", method, template, status, mediaType))
 }
 
-// check makes a request and validates the answer against the document: status, media type, headers
-// and body. It validates the request, too, if it is accepted, and repeats a GET as a HEAD.
+// check makes a request and validates the response against the document: status, media type, headers
+// and body. It also validates an accepted request, and repeats a GET as a HEAD.
 func (d *document) check(t *testing.T, base string, r request) {
 	t.Helper()
 	template, op := d.find(r.method, r.url)
 	if op == nil {
-		t.Fatalf("the document has no %s %s", r.method, r.url)
+		t.Fatalf("found no %s %s in the document", r.method, r.url)
 	}
 	if r.status == http.StatusNotModified {
 		_, resp, _ := send(t, base, r)
@@ -210,8 +210,8 @@ func (d *document) check(t *testing.T, base string, r request) {
 	}
 }
 
-// checkRoutes checks that the document has each route of internal/server/site.go, and for each route the
-// query parameters that it takes, with their bounds, and the methods that it allows.
+// checkRoutes checks that the document has each route of internal/server/site.go, with its query
+// parameters, their limits, and its methods.
 func (d *document) checkRoutes(t *testing.T, base string, samples map[string]request) {
 	source, err := os.ReadFile("../../internal/server/site.go")
 	if err != nil {
@@ -224,8 +224,8 @@ func (d *document) checkRoutes(t *testing.T, base string, samples map[string]req
 	for _, m := range routes {
 		mux.HandleFunc(m[1], http.NotFound)
 	}
-	documented := map[string]map[string]bool{} // parameters, by route
-	urls := map[string]string{}                // a path, by route
+	documented := map[string]map[string]bool{} // parameters by route
+	urls := map[string]string{}                // a path by route
 	for id, op := range d.operations() {
 		path, _, _ := strings.Cut(samples[id[0]+id[1]].url, "?")
 		_, route := mux.Handler(httptest.NewRequest(id[0], path, nil))
@@ -271,7 +271,7 @@ func (d *document) checkRoutes(t *testing.T, base string, samples map[string]req
 			}
 		}
 		if !refused && len(want) > 0 && m[1] != "/.well-known/resourcesync" { // ignores unknown parameters
-			t.Errorf("%s takes any parameter, the document has %q", m[1], want)
+			t.Errorf("%s accepts unknown parameters, want only %q", m[1], want)
 		}
 	}
 	for path, item := range d.Paths.PathItems.FromOldest() {
@@ -290,7 +290,7 @@ func (d *document) checkRoutes(t *testing.T, base string, samples map[string]req
 	}
 }
 
-// checkBound checks that a parameter takes its bound, and not the number beyond, if it has a bound.
+// checkBound checks that a parameter accepts its limit, if it has one, but not the next number.
 func checkBound(t *testing.T, parameter string, bound *float64, step int) {
 	for _, beyond := range []int{0, step} {
 		if bound == nil {
@@ -298,16 +298,16 @@ func checkBound(t *testing.T, parameter string, bound *float64, step int) {
 		}
 		r := request{method: http.MethodGet, url: fmt.Sprintf("%s=%d", parameter, int(*bound)+beyond)}
 		if _, resp, _ := send(t, "", r); (resp.StatusCode == http.StatusBadRequest) != (beyond != 0) {
-			t.Errorf("GET %s: got %d", r.url, resp.StatusCode)
+			t.Errorf("GET %s = %d, want 400 only beyond the limit", r.url, resp.StatusCode)
 		}
 	}
 }
 
-// checkSeen checks that each documented status was seen, and each media type of a success.
+// checkSeen checks that each documented status was observed, and each media type of a success.
 func (d *document) checkSeen(t *testing.T) {
 	for id, op := range d.operations() {
 		for status, response := range op.Responses.Codes.FromOldest() {
-			if status == "500" || status == "408" { // no request makes a hub fail; a timeout takes a minute
+			if status == "500" || status == "408" { // no request causes a 500, and a timeout takes a minute
 				continue
 			}
 			keys := []string{key(id[0], id[1], status, "")}
@@ -346,7 +346,7 @@ func TestDocument(t *testing.T) {
 	d.checkSeen(t)
 }
 
-// startCallback starts a callback that confirms. It sends the status URLs of its subscriptions.
+// startCallback starts a callback that confirms, and sends the status URLs of its subscriptions.
 func startCallback(t *testing.T) (url string, statuses chan string) {
 	statuses = make(chan string, 100)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -368,7 +368,7 @@ func subscribe(t *testing.T, h *hubtest.Hub, set, callback string, statuses chan
 	headers = append(headers, "Content-Type: application/x-www-form-urlencoded")
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.topic="+h.Topic(set)+"&hub.callback="+callback+"/a"), headers...)
 	for url := range statuses {
-		if status, ok := strings.CutPrefix(url, h.URL+"/subscriptions/"); ok { // not of another hub
+		if status, ok := strings.CutPrefix(url, h.URL+"/subscriptions/"); ok { // skip those of other hubs
 			hubtest.WaitOK(t, url)
 			return status
 		}
@@ -378,7 +378,7 @@ func subscribe(t *testing.T, h *hubtest.Hub, set, callback string, statuses chan
 
 var listName = regexp.MustCompile(`changelist-[0-9a-z-]+\.xml`)
 
-// fill gives a hub the contents that requests need, and returns their variables. It restarts the hub,
+// fill publishes the data that the requests need, and returns their variables. It restarts the hub,
 // because retention runs at the start.
 func fill(t *testing.T, h *hubtest.Hub, callback string, statuses chan string) []string {
 	t.Helper()
@@ -386,7 +386,7 @@ func fill(t *testing.T, h *hubtest.Hub, callback string, statuses chan string) [
 		return listName.FindAllString(string(hubtest.Must(t, http.StatusOK, http.MethodGet, h.URL+"/sets/"+set+"/changelist-index.xml", nil).Body), -1)
 	}
 	hubtest.Publish(t, h, "demo", hubtest.Changes("x", 12))
-	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/old", []byte(`{"inventory":"off"}`)) // or retention would wait for it
+	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/old", []byte(`{"inventory":"off"}`)) // otherwise retention waits for it
 	first := hubtest.Publish(t, h, "old", hubtest.Changes("x", 1)).Cursor
 	hubtest.Publish(t, h, "old", hubtest.Changes("y", 300))
 	list := lists("old")[0]
@@ -409,7 +409,7 @@ func fill(t *testing.T, h *hubtest.Hub, callback string, statuses chan string) [
 		"NEW", newest, "PAGE", "page-" + name(newest) + ".json", "ARCHIVE", "atom-" + name(newest) + ".xml", "NOW", head, "POSITION", position}
 }
 
-// checkPrivate checks answers that depend on the caller, on a hub with tokens and a private set.
+// checkPrivate checks responses that depend on the caller, at a hub with tokens and a private set.
 func (d *document) checkPrivate(t *testing.T, callback string, statuses chan string) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	operator := "Authorization: Bearer " + hubtest.NewToken(t, file, "operator", "operate,publish:*,follow:*")
@@ -430,7 +430,7 @@ func (d *document) checkPrivate(t *testing.T, callback string, statuses chan str
 	write(before)
 	hubtest.Until(t, "the subscription has ended", func() error {
 		if v := hubtest.Get[struct{ State string }](t, h.URL+"/sets/demo/subscriptions/"+id, operator); v.State != "ended" {
-			return fmt.Errorf("it is %s", v.State)
+			return fmt.Errorf("got state %s", v.State)
 		}
 		return nil
 	})
@@ -447,7 +447,7 @@ func (d *document) checkPrivate(t *testing.T, callback string, statuses chan str
 	}
 }
 
-// checkRefusals checks the refusals that every operation has, and that of writes without room.
+// checkRefusals checks the refusals of every operation, and the refusal of writes on a full disk.
 func (d *document) checkRefusals(t *testing.T, h *hubtest.Hub, samples map[string]request) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	hubtest.NewToken(t, file, "operator", "operate")
@@ -457,7 +457,7 @@ func (d *document) checkRefusals(t *testing.T, h *hubtest.Hub, samples map[strin
 	starting := hubtest.NewHub(t, "RSHUB_REDIS_URL=redis://127.0.0.1:1", "RSHUB_START_TIMEOUT=1h", "RSHUB_INSECURE=anyone-may-publish")
 	starting.Env = append(starting.Env, "RSHUB_BASE_URL="+starting.URL)
 	starting.Process = hubtest.Start(t, starting.Env, nil, hubtest.Rshub)
-	hubtest.Until(t, "a hub without its Redis answers", func() error { _, err := hubtest.Request(http.MethodGet, starting.URL, nil); return err })
+	hubtest.Until(t, "a hub without Redis responds", func() error { _, err := hubtest.Request(http.MethodGet, starting.URL, nil); return err })
 	_, _ = hubtest.Request(http.MethodGet, limited.URL, nil)
 	for _, sample := range samples {
 		for _, c := range []struct {

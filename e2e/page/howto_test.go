@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestHowTo runs what the page tells people to paste, out of the page itself: for a set
-// that anyone may follow, and for one that needs a token.
+// TestHowTo runs the commands and programs that the page shows, for a public set, and for one that
+// requires a token.
 func TestHowTo(t *testing.T) {
 	t.Parallel()
 	content := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }))
@@ -62,7 +62,7 @@ func TestHowTo(t *testing.T) {
 				if command == "" {
 					command = program
 				}
-				if label == "rsmirror command" { // it is silent, and leaves a copy
+				if label == "rsmirror command" { // prints nothing, and creates a copy
 					done = func(string) bool {
 						found, _ := filepath.Glob(filepath.Join(dir, set+"-copy", "*", set+".txt"))
 						return len(found) == 1
@@ -80,7 +80,7 @@ func TestHowTo(t *testing.T) {
 				}
 				env := []string{"TOKEN=" + reader, "PYTHONPATH=" + root + "/clients/python", "PYTHONDONTWRITEBYTECODE=1", "PATH=" + filepath.Dir(hubtest.Rshub) + ":" + os.Getenv("PATH")}
 				p := hubtest.Start(t, env, nil, "bash", "-c", "cd "+dir+"\n"+command)
-				hubtest.Until(t, "the program shows the change", func() error {
+				hubtest.Until(t, "the program prints the change", func() error {
 					if out := p.Stdout.String() + p.Stderr.String(); !done(out) {
 						return errors.New(out)
 					}

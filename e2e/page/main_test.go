@@ -57,7 +57,7 @@ func (b tab) until(expression string) {
 	b.t.Helper()
 	hubtest.Until(b.t, expression, func() error {
 		if !browser.Evaluate[bool](b.t, b, "(() => { try { return Boolean("+expression+") } catch { return false } })()") {
-			return errors.New("the page says: " + browser.Evaluate[string](b.t, b, "String(document.body?.innerText).slice(0, 2000)"))
+			return errors.New("got page: " + browser.Evaluate[string](b.t, b, "String(document.body?.innerText).slice(0, 2000)"))
 		}
 		return nil
 	})
@@ -70,8 +70,7 @@ func (b tab) has(text string) {
 	b.until(fmt.Sprintf("document.body?.innerText.includes(%s)", quoted))
 }
 
-// focus presses Tab until what has the focus matches a selector, as somebody does who
-// has no mouse.
+// focus presses Tab until the focused element matches a selector, as users without a mouse do.
 func (b tab) focus(selector string) {
 	b.t.Helper()
 	quoted, _ := json.Marshal(selector)
@@ -81,7 +80,7 @@ func (b tab) focus(selector string) {
 			return
 		}
 	}
-	b.t.Fatalf("the key Tab does not lead to %s", selector)
+	b.t.Fatalf("cannot reach %s with Tab", selector)
 }
 
 // signIn signs in by keyboard.
@@ -93,7 +92,7 @@ func (b tab) signIn(token string) {
 	b.key(token + "\r")
 }
 
-// A screen is a size and a colour scheme that the page has to look right in.
+// A screen is a size and a color scheme in which the page is checked.
 type screen struct {
 	name   string
 	width  int64
@@ -108,8 +107,8 @@ var screens = []screen{
 	{"phone-dark", 375, 812, "dark"},
 }
 
-// on shows the page on a screen.
-func (b tab) on(s screen) {
+// setScreen shows the page on a screen.
+func (b tab) setScreen(s screen) {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(s.width, s.height))
 	params := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: s.scheme}}}
@@ -118,29 +117,29 @@ func (b tab) on(s screen) {
 	}
 }
 
-// axe is where tools/scripts/need installs axe-core.
+// axe is the path of axe-core, as installed by tools/scripts/need.
 const axe = "node_modules/axe-core/axe.min.js"
 
-// looks checks a view on all screens: nothing is wider than the screen, axe-core finds
-// nothing, and no script has failed.
-func (b tab) looks(view string) {
+// checkView checks a view on all screens: nothing is wider than the screen, axe-core finds no
+// violations, and no script has failed.
+func (b tab) checkView(view string) {
 	b.t.Helper()
 	script, err := os.ReadFile(axe)
 	if err != nil {
-		b.t.Fatalf("axe-core is not installed: tools/scripts/need installs it: %v", err)
+		b.t.Fatalf("axe-core is not installed; run tools/scripts/need: %v", err)
 	}
 	browser.Evaluate[bool](b.t, b, string(script)+"; true")
 	for _, s := range screens {
-		b.on(s)
+		b.setScreen(s)
 		browser.Evaluate[bool](b.t, b, "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))", chromedp.EvalAwaitPromise)
 		if wide := browser.Evaluate[int](b.t, b, "document.documentElement.scrollWidth"); wide > int(s.width) {
-			b.t.Errorf("%s on %s is %d pixels wide; too wide are %v", view, s.name, wide, browser.Evaluate[[]string](b.t, b, fmt.Sprintf(
+			b.t.Errorf("%s on %s: got width of %d pixels; too wide: %v", view, s.name, wide, browser.Evaluate[[]string](b.t, b, fmt.Sprintf(
 				"[...document.querySelectorAll('main *, header *, footer *')].filter(e => e.getBoundingClientRect().right > %d).slice(0, 5).map(e => e.outerHTML.slice(0, 120))", s.width)))
 		}
 		found := browser.Evaluate[[]string](b.t, b, `axe.run().then(r => r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + (n.any[0]?.message ?? "")).join(" | ")))`, chromedp.EvalAwaitPromise)
 		if len(found) > 0 {
-			b.t.Errorf("axe-core finds in %s on %s:\n%s", view, s.name, strings.Join(found, "\n"))
+			b.t.Errorf("violations in %s on %s:\n%s", view, s.name, strings.Join(found, "\n"))
 		}
 	}
-	b.on(screens[0])
+	b.setScreen(screens[0])
 }

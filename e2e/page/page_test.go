@@ -17,8 +17,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// filled publishes what looks like a set of an archive.
-func filled(t *testing.T, h *hubtest.Hub, set, title string, n int, headers ...string) {
+// fillSet publishes changes like those of an archive.
+func fillSet(t *testing.T, h *hubtest.Hub, set, title string, n int, headers ...string) {
 	t.Helper()
 	var b strings.Builder
 	types := []string{"text/html", "application/pdf", "image/jpeg"}
@@ -39,59 +39,59 @@ func filled(t *testing.T, h *hubtest.Hub, set, title string, n int, headers ...s
 	}
 }
 
-// TestViews looks at every view on every screen.
+// TestViews checks every view on every screen.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
-	filled(t, h, "articles", "Articles & preprints", 120)
-	filled(t, h, "maps", "", 30)
+	fillSet(t, h, "articles", "Articles & preprints", 120)
+	fillSet(t, h, "maps", "", 30)
 	b := open(t, browser.Start(t), h.URL+"/")
 	b.has("Articles & preprints")
-	b.looks("overview")
+	b.checkView("overview")
 
 	b.focus("tbody a")
 	b.key("\r")
 	b.has("#120")
 	b.until("document.querySelector('.status.live')")
-	b.looks("changes")
+	b.checkView("changes")
 	b.goTo(h.URL + "/sets/articles#follow")
 	b.has("rsmirror")
-	b.looks("follow")
+	b.checkView("follow")
 }
 
-// TestTail publishes while the page shows the tail of a set.
+// TestTail publishes while the page shows the newest changes of a set.
 func TestTail(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
-	filled(t, h, "demo", "", 300)
+	fillSet(t, h, "demo", "", 300)
 	b := open(t, browser.Start(t), h.URL+"/sets/demo")
 	b.has("#300")
 	rows := func() int { return browser.Evaluate[int](t, b, "document.querySelectorAll('.tail .change').length") }
 	if n := rows(); n < 50 || n > 200 {
-		t.Errorf("the tail has %d rows", n)
+		t.Errorf("got %d rows, want at most 200", n)
 	}
 
-	// A change is there within a second.
+	// A change is shown within a second.
 	b.until("document.querySelector('.status.live')")
 	hubtest.Publish(t, h, "demo", hubtest.Change("quick"))
-	begin := time.Now()
+	start := time.Now()
 	b.has("#301")
-	if took := time.Since(begin); took > time.Second {
-		t.Logf("a change was on the page after %v", took)
+	if took := time.Since(start); took > time.Second {
+		t.Logf("a change was shown after %v", took)
 	}
 
-	// A pause holds the list, and nothing is lost behind it.
+	// A pause freezes the list, and loses nothing.
 	b.key("p")
 	b.has("Paused")
 	hubtest.Publish(t, h, "demo", hubtest.Changes("paused", 40))
 	b.has("40 new changes")
 	if browser.Evaluate[bool](t, b, "document.body.innerText.includes('#341')") {
-		t.Error("a change came into the list while it was paused")
+		t.Error("paused list has a new change")
 	}
 	b.key("p")
 	b.has("#341")
 
-	// The hub restarts, and the tail goes on where it was.
+	// After a restart of the hub, the list continues.
 	h.Stop(t)
 	b.until("document.querySelector('.status.away')")
 	h.Start(t)
@@ -100,11 +100,11 @@ func TestTail(t *testing.T) {
 	positions := browser.Evaluate[[]string](t, b, "[...document.querySelectorAll('.tail .position')].map(e => e.textContent)")
 	for i, p := range positions {
 		if want := fmt.Sprintf("#%d", 351-i); p != want {
-			t.Fatalf("row %d is %s, want %s", i, p, want)
+			t.Fatalf("row %d = %s, want %s", i, p, want)
 		}
 	}
 
-	// A filter chooses, and a permalink shows one change.
+	// A filter selects changes, and a permalink shows one change.
 	b.do(typeInto("#prefix", "https://archive.example.org/demo/items/00007"))
 	b.until("document.querySelectorAll('.tail .change').length === 1")
 	b.goTo(h.URL + "/sets/demo#" + strings.SplitAfter(browser.Evaluate[string](t, b, "document.querySelector('.tail .position').href"), "#")[1])
@@ -112,7 +112,7 @@ func TestTail(t *testing.T) {
 	b.has("Change #8")
 }
 
-// TestStorm publishes much faster than anybody reads. The page keeps up, and stays small.
+// TestStorm publishes very fast. The page keeps up, and stays small.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
@@ -122,21 +122,21 @@ func TestStorm(t *testing.T) {
 	b.do(reload())
 	b.until("document.querySelector('.status.live')")
 	const batches, size = 60, 200
-	begin := time.Now()
+	start := time.Now()
 	for i := range batches {
 		hubtest.Publish(t, h, "storm", hubtest.Changes(fmt.Sprint("storm", i), size))
 	}
 	b.has(fmt.Sprint("#", batches*size+1))
-	t.Logf("%d changes were published and shown in %v", batches*size, time.Since(begin))
+	t.Logf("%d changes were published and shown in %v", batches*size, time.Since(start))
 	if n := browser.Evaluate[int](t, b, "document.querySelectorAll('.tail .change').length"); n > 200 {
-		t.Errorf("the tail has %d rows", n)
+		t.Errorf("got %d rows, want at most 200", n)
 	}
 	if n := browser.Evaluate[int](t, b, "document.querySelectorAll('*').length"); n > 2500 {
-		t.Errorf("the page has %d elements", n)
+		t.Errorf("got %d elements, want at most 2500", n)
 	}
 }
 
-// TestSignIn signs in and out, and loses a token.
+// TestSignIn signs in and out, and has its token revoked.
 func TestSignIn(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/tokens"
@@ -144,18 +144,18 @@ func TestSignIn(t *testing.T) {
 	reader := hubtest.NewToken(t, file, "reader", "follow:letters")
 	h := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+file)
 	bearer := []string{"Authorization: Bearer " + owner}
-	filled(t, h, "letters", "Letters", 5, bearer...)
-	filled(t, h, "secrets", "Secrets", 5, bearer...)
+	fillSet(t, h, "letters", "Letters", 5, bearer...)
+	fillSet(t, h, "secrets", "Secrets", 5, bearer...)
 
 	b := open(t, browser.Start(t), h.URL+"/")
 	b.has("No sets are visible to you")
 	b.signIn("rshub_WRONG")
 	b.has("The hub refused this token")
-	b.looks("sign-in")
+	b.checkView("sign-in")
 	b.key(reader + "\r")
 	b.has("Letters")
 	if browser.Evaluate[bool](t, b, "document.body.innerText.includes('secrets')") {
-		t.Error("the page shows a set that the token may not follow")
+		t.Error("page has a set that the token may not follow")
 	}
 	b.goTo(h.URL + "/sets/letters")
 	b.until("document.querySelector('.status.live')")
@@ -164,14 +164,14 @@ func TestSignIn(t *testing.T) {
 	b.goTo(h.URL + "/sets/secrets")
 	b.has("does not have the right")
 
-	// A set that is not there and one that is private look the same to who may not see either.
+	// Without rights, a nonexistent set and a private one look the same.
 	b.goTo(h.URL + "/sets/letters")
 	b.until("document.querySelector('.status.live')")
 	b.focus("#who button")
 	b.key("\r")
 	b.has("The set does not exist, or you may not see it")
 
-	// A token that is withdrawn says so.
+	// A revoked token signs the user out.
 	b.until(`document.querySelector("dialog[open]")`)
 	b.until(`document.activeElement.id === "token"`)
 	b.key(reader + "\r")
@@ -180,11 +180,11 @@ func TestSignIn(t *testing.T) {
 	b.has("You were signed out")
 }
 
-// TestOperator looks at what only operators see, and at what a set holds.
+// TestOperator checks the views for operators, and the resources of a set.
 func TestOperator(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
-	filled(t, h, "articles", "Articles & preprints", 120)
+	fillSet(t, h, "articles", "Articles & preprints", 120)
 	for i := range 12 {
 		hubtest.Publish(t, h, "articles", hubtest.Changes(fmt.Sprint("later", i), 10+i*i))
 	}
@@ -194,18 +194,18 @@ func TestOperator(t *testing.T) {
 	b.has("Failures")
 	b.has("refused")
 	b.has("in the last hour")
-	b.looks("operator")
+	b.checkView("operator")
 	b.goTo(h.URL + "/sets/articles#activity")
 	b.has("Largest lag of a follower")
-	b.looks("activity")
+	b.checkView("activity")
 	b.goTo(h.URL + "/sets/articles#resources")
 	b.has("items/00002/cover.jpg")
-	b.looks("resources")
+	b.checkView("resources")
 	b.do(typeInto("#prefix", "https://archive.example.org/articles/items/0000"))
 	b.has("with this prefix")
 }
 
-// TestDescription looks at what the description of a set says, and changes it as who may.
+// TestDescription checks the description of a set, and changes it with and without the right.
 func TestDescription(t *testing.T) {
 	t.Parallel()
 	file := t.TempDir() + "/tokens"
@@ -218,13 +218,13 @@ func TestDescription(t *testing.T) {
 	writeFile(t, file, string(tokens)+"anyone - follow:*\n")
 	h := hubtest.StartHub(t, "RSHUB_TOKENS_FILE="+file)
 	bearer := "Authorization: Bearer " + owner
-	filled(t, h, "letters", "", 5, bearer)
+	fillSet(t, h, "letters", "", 5, bearer)
 	const other = `{"title":"Letters & notes","changelist":"https://example.org/changes.xml","describedby":"https://example.org/about","inventory":"off","lastmod":"seconds"}`
 	hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/letters", []byte(other), bearer)
 	b := open(t, browser.Start(t), h.URL+"/sets/letters#description")
 	b.has("sign in with a token that may publish")
 	b.until("document.querySelector('#set-lastmod').value === 'seconds' && document.querySelector('#set-lastmod').disabled")
-	b.looks("description")
+	b.checkView("description")
 
 	save := func(token string) {
 		t.Helper()
@@ -241,11 +241,11 @@ func TestDescription(t *testing.T) {
 	b.has("sign in with a token that may publish")
 	save(owner)
 	b.has("Saved.")
-	b.looks("description saved")
-	is := hubtest.Get[map[string]any](t, h.URL+"/sets/letters", bearer)
+	b.checkView("description saved")
+	got := hubtest.Get[map[string]any](t, h.URL+"/sets/letters", bearer)
 	for name, want := range map[string]any{"push": "off", "sitemap": true, "lastmod": "datetime", "inventory": "off", "title": "Letters & notes", "changelist": "https://example.org/changes.xml", "describedby": "https://example.org/about"} {
-		if is[name] != want {
-			t.Errorf("%s is %v, want %v", name, is[name], want)
+		if got[name] != want {
+			t.Errorf("%s = %v, want %v", name, got[name], want)
 		}
 	}
 }
@@ -259,11 +259,11 @@ func TestManySets(t *testing.T) {
 	}
 	h := hubtest.StartHub(t, "RSHUB_SETS="+strings.Join(names, ","))
 	hubtest.Publish(t, h, "set-07777", hubtest.Change("one"))
-	for _, n := range []int{len(names) / 2, len(names)} { // the hub makes some hundred in a second
-		hubtest.Until(t, fmt.Sprint(n, " sets are made"), func() error {
+	for _, n := range []int{len(names) / 2, len(names)} { // the hub creates a few hundred per second
+		hubtest.Until(t, fmt.Sprint(n, " sets exist"), func() error {
 			list := hubtest.Get[struct{ Sets []json.RawMessage }](t, h.URL+"/sets?limit=10000")
 			if len(list.Sets) < n {
-				return fmt.Errorf("there are %d", len(list.Sets))
+				return fmt.Errorf("got %d", len(list.Sets))
 			}
 			return nil
 		})
@@ -271,22 +271,22 @@ func TestManySets(t *testing.T) {
 	b := open(t, browser.Start(t), h.URL+"/")
 	b.has("set-00049")
 	if n := browser.Evaluate[int](t, b, "document.querySelectorAll('tbody tr').length"); n > 100 {
-		t.Errorf("the page shows %d sets at once", n)
+		t.Errorf("got %d sets on the page, want at most 100", n)
 	}
-	begin := time.Now()
+	start := time.Now()
 	b.do(typeInto("#search", "set-0777"))
 	b.until("document.querySelectorAll('table.sets tbody tr').length === 10")
-	t.Logf("a search took %v", time.Since(begin))
+	t.Logf("a search took %v", time.Since(start))
 	b.focus("table.sets tbody a")
 	b.goTo(h.URL + "/sets/set-07777")
 	b.has("#1")
 }
 
-// TestDestinations looks at who is called, by operators and by a subscriber.
+// TestDestinations checks the views of subscriptions for operators and for a subscriber.
 func TestDestinations(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
-	filled(t, h, "articles", "Articles & preprints", 20)
+	fillSet(t, h, "articles", "Articles & preprints", 20)
 	status := make(chan string, 10)
 	var failing atomic.Bool
 	callback := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -308,11 +308,11 @@ func TestDestinations(t *testing.T) {
 		hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.secret=s&rs.since=start&hub.topic="+h.Topic("articles")+"&hub.callback="+callback.URL+path), "Content-Type: application/x-www-form-urlencoded")
 	}
 	own := <-status
-	look := hubtest.Get[struct {
+	summary := hubtest.Get[struct {
 		Cursor, Position string
 		Count            int
 	}](t, h.URL+"/sets/articles/audit")
-	hubtest.Must(t, http.StatusOK, http.MethodPost, h.URL+"/sets/articles/audit?name=our+mirror", fmt.Appendf(nil, `{"at":%q,"by":"position","ranges":[{"count":%d,"digest":%q}]}`, look.Cursor, look.Count, look.Position), "Content-Type: application/json")
+	hubtest.Must(t, http.StatusOK, http.MethodPost, h.URL+"/sets/articles/audit?name=our+mirror", fmt.Appendf(nil, `{"at":%q,"by":"position","ranges":[{"count":%d,"digest":%q}]}`, summary.Cursor, summary.Count, summary.Position), "Content-Type: application/json")
 	b := open(t, browser.Start(t), h.URL+"/sets/articles#destinations")
 	b.has("our mirror")
 	b.has("last proved")
@@ -324,9 +324,9 @@ func TestDestinations(t *testing.T) {
 	b.until("document.querySelector('.pill.waiting, .pill.failing')")
 	b.until("(document.activeElement.blur(), document.querySelector('details') && (document.querySelector('details').open = true))")
 	b.has("500")
-	b.looks("destinations")
+	b.checkView("destinations")
 
-	// It is well again, and an operator has it tried at once.
+	// The callback recovers, and an operator retries immediately.
 	failing.Store(false)
 	b.do(chromedp.Evaluate[chromedp.Void]("[...document.querySelectorAll('button')].find(b => b.textContent === 'Retry').focus()"))
 	b.key("\r")
@@ -336,20 +336,20 @@ func TestDestinations(t *testing.T) {
 	b.goTo(own)
 	b.has("Lease ends")
 	b.has("status 200")
-	b.looks("subscription")
+	b.checkView("subscription")
 
 	b.goTo(h.URL + "/sets/articles#destinations")
 	b.until("document.querySelector('button.danger')")
 	b.do(chromedp.Evaluate[chromedp.Void]("document.querySelector('button.danger').focus()"))
 	b.key("\r")
 	b.until("document.querySelector('dialog[open]')")
-	b.looks("remove")
+	b.checkView("remove")
 	b.focus("dialog button.main")
 	b.key("\r")
 	b.has("This set has no subscriptions")
 }
 
-// TestSources looks at a source that the hub polls.
+// TestSources checks the view of a source that the hub polls.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t, "RSHUB_CALLBACK_ALLOW=127.0.0.0/8")
@@ -368,28 +368,28 @@ func TestSources(t *testing.T) {
 	b := open(t, browser.Start(t), h.URL+"/#sources")
 	b.until("document.querySelector('.pill.ok') && document.querySelector('.pill.failed')")
 	b.has("1 created")
-	b.looks("sources")
+	b.checkView("sources")
 	b.goTo(h.URL + "/sets/site")
 	b.has("The hub polls")
-	b.looks("polled")
+	b.checkView("polled")
 }
 
-// TestDocuments reads documents of the standard as a person does.
+// TestDocuments checks the documents of the standard as users see them.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
-	filled(t, h, "articles", "Articles & preprints", 40)
+	fillSet(t, h, "articles", "Articles & preprints", 40)
 	b := open(t, browser.Start(t), h.URL+"/sets/articles#documents")
 	b.has("Capability List")
-	b.looks("documents")
+	b.checkView("documents")
 	b.focus("#part a")
 	b.key("\r")
 	b.until("document.querySelector('h1').textContent === 'Capability List'")
-	b.looks("capabilitylist")
+	b.checkView("capabilitylist")
 	b.goTo(h.URL + "/sets/articles/changelist.xml")
 	b.has("items/00007/full.pdf")
 	b.until("document.querySelectorAll('tbody tr').length === 40")
-	b.looks("changelist")
+	b.checkView("changelist")
 	b.focus("summary")
 	b.key("\r")
 	b.has("<urlset")

@@ -1,5 +1,5 @@
-// Package proxy tests the configurations in deploy/proxy with the real nginx, HAProxy
-// and Caddy between the built programs and their clients.
+// Package proxy tests the configurations in deploy/proxy with the real nginx, HAProxy and Caddy
+// between clients and the built programs.
 package proxy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// These tests wait for most of their time, so many may run at once.
+// TestMain raises the parallelism, because the tests mostly wait.
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

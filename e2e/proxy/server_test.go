@@ -19,22 +19,22 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A kind is a proxy that deploy/proxy has a configuration for.
+// A kind is a proxy with a configuration in deploy/proxy.
 type kind struct {
 	name, program string
-	debian        string // the package that has it
-	file          string // in deploy/proxy
-	reads         []swap // what a test replaces in it, besides the addresses of hubs
+	debian        string        // name of its package
+	file          string        // in deploy/proxy
+	replacements  []replacement // replacements for tests, in addition to the addresses of hubs
 	command       func(dir, file string) []string
 }
 
-// A swap is a text of a configuration, and what a test has in its place.
-type swap struct{ old, new string }
+// A replacement is a text of a configuration, and its replacement in tests.
+type replacement struct{ old, new string }
 
 var kinds = []kind{
 	{
 		name: "nginx", program: "nginx", debian: "nginx-light", file: "nginx.conf",
-		reads: []swap{
+		replacements: []replacement{
 			{"listen 80;", "listen {http};"}, {"listen 443 ssl http2;", "listen {https} ssl http2;"}, {"https://$server_name$", "https://localhost:{port}$"},
 			{"/etc/ssl/hub.example.org/fullchain.pem", "{cert}"}, {"/etc/ssl/hub.example.org/privkey.pem", "{key}"}, {"/var/log/nginx/", "{dir}/"},
 		},
@@ -42,7 +42,7 @@ var kinds = []kind{
 	},
 	{
 		name: "HAProxy", program: "haproxy", debian: "haproxy", file: "haproxy.cfg",
-		reads: []swap{
+		replacements: []replacement{
 			{"bind :80\n", "bind {http}\n"}, {"bind :443 ", "bind {https} "}, {"redirect scheme https", "redirect prefix https://localhost:{port}"},
 			{"/etc/haproxy/hub.example.org.pem", "{both}"},
 		},
@@ -52,7 +52,7 @@ var kinds = []kind{
 	},
 	{
 		name: "Caddy", program: "caddy", debian: "caddy", file: "Caddyfile",
-		reads: []swap{
+		replacements: []replacement{
 			{"{\n\tlog default", "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n\thttp_port {httpPort}\n\thttps_port {port}\n\tlog default"},
 			{"hub.example.org {", "localhost {\n\ttls {cert} {key}"}, {"/var/log/caddy/", "{dir}/"},
 		},
@@ -60,8 +60,8 @@ var kinds = []kind{
 	},
 }
 
-// around is what the distribution's own configuration has around that of deploy/proxy.
-var around = map[string]string{
+// baseConfig has the configuration of the distribution that includes that of deploy/proxy.
+var baseConfig = map[string]string{
 	"nginx": "daemon off;\nuser root;\npid nginx.pid;\nerror_log stderr;\nevents { worker_connections 512; }\nhttp {\n\taccess_log access.log;\n\tgzip on;\n\tclient_body_temp_path body;\n\tproxy_temp_path proxy;\n" +
 		"\tfastcgi_temp_path fastcgi;\n\tuwsgi_temp_path uwsgi;\n\tscgi_temp_path scgi;\n\tinclude rshub.conf;\n}\n",
 	"HAProxy": "global\n\tlog stdout format raw daemon\n",
@@ -71,17 +71,17 @@ var around = map[string]string{
 type server struct {
 	*hubtest.Process
 	kind
-	dir         string // where its configuration is, and what it logs
-	url, plain  string // by https and by http, without a slash at the end
+	dir         string // directory of its configuration and logs
+	url, plain  string // by https and by http, without a trailing slash
 	https, http string // addresses
 	trust       *x509.CertPool
 	trustFile   string
 	hubs        []*hubtest.Hub
 }
 
-// start starts a proxy before hubs that may not run yet. swaps are made in its configuration
-// besides those of addresses.
-func (p *prepared) start(t *testing.T, swaps ...swap) *server {
+// start starts a proxy for hubs that may not be running yet, with additional replacements in its
+// configuration.
+func (p *prepared) start(t *testing.T, replacements ...replacement) *server {
 	t.Helper()
 	s := &server{kind: p.kind, dir: t.TempDir(), https: p.https, http: hubtest.FreePort(t), url: p.url, trust: x509.NewCertPool(), hubs: p.hubs}
 	s.plain = "http://" + s.http
@@ -96,9 +96,9 @@ func (p *prepared) start(t *testing.T, swaps ...swap) *server {
 	places := strings.NewReplacer("{http}", s.http, "{https}", s.https, "{port}", port, "{httpPort}", httpPort, "{cert}", cert, "{key}", key, "{both}", both, "{dir}", s.dir)
 
 	text := readFile(t, filepath.Join("../../deploy/proxy", p.file))
-	for _, w := range append(p.reads, swaps...) {
+	for _, w := range append(p.replacements, replacements...) {
 		if !strings.Contains(text, w.old) {
-			t.Fatalf("%s has no %q", p.file, w.old)
+			t.Fatalf("found no %[2]q in %[1]s", p.file, w.old)
 		}
 		text = strings.ReplaceAll(text, w.old, places.Replace(w.new))
 	}
@@ -106,11 +106,11 @@ func (p *prepared) start(t *testing.T, swaps ...swap) *server {
 	text = withHubs(t, text, p.hubs, p.opsPort)
 	file := filepath.Join(s.dir, "rshub.conf")
 	writeFile(t, file, text)
-	writeFile(t, filepath.Join(s.dir, "around.conf"), around[p.name])
+	writeFile(t, filepath.Join(s.dir, "around.conf"), baseConfig[p.name])
 	s.Process = hubtest.Start(t, []string{"PATH=" + os.Getenv("PATH")}, nil, p.path, p.command(s.dir, file)...)
 	hubtest.Until(t, p.name+" listens", func() error {
 		if s.Exited() {
-			t.Fatalf("%s ended: %s%s", p.name, s.Stdout.String(), s.Stderr.String())
+			t.Fatalf("%s exited: %s%s", p.name, s.Stdout.String(), s.Stderr.String())
 		}
 		conn, err := tls.Dial("tcp", s.https, &tls.Config{RootCAs: s.trust, ServerName: "localhost"})
 		if err != nil {
@@ -123,12 +123,12 @@ func (p *prepared) start(t *testing.T, swaps ...swap) *server {
 
 var second = regexp.MustCompile(`(?m)^(\s*)# (.*192\.0\.2\.12.*)$`)
 
-// withHubs has the addresses of one hub or of two in a configuration. Lines of a second
-// hub are comments in it.
+// withHubs sets the addresses of one or two hubs in a configuration. The lines of the second hub
+// are commented out in the file.
 func withHubs(t *testing.T, text string, hubs []*hubtest.Hub, opsPort string) string {
 	t.Helper()
 	if !second.MatchString(text) {
-		t.Fatal("there is no line for a second hub")
+		t.Fatal("found no line for a second hub")
 	}
 	if len(hubs) > 1 {
 		text = second.ReplaceAllString(text, "$1$2")
@@ -139,7 +139,7 @@ func withHubs(t *testing.T, text string, hubs []*hubtest.Hub, opsPort string) st
 	return strings.ReplaceAll(text, "health_port 8081", "health_port "+opsPort)
 }
 
-// A prepared proxy has addresses, so that its hubs can be told of it.
+// A prepared is a proxy with reserved addresses, so that its hubs can be configured.
 type prepared struct {
 	kind
 	path, https, url string
@@ -147,13 +147,13 @@ type prepared struct {
 	hubs             []*hubtest.Hub
 }
 
-// prepare finds addresses for a proxy and for n hubs with further variables, and starts
-// none of them. The ports of all hubs are the same, as they are on machines of their own.
+// prepare reserves addresses for a proxy and for n hubs with additional variables, without starting
+// them. All hubs have the same ports, as on separate machines.
 func (k kind) prepare(t *testing.T, n int, env ...string) *prepared {
 	t.Helper()
 	path, err := exec.LookPath(k.program)
 	if err != nil {
-		path, err = exec.LookPath("/usr/sbin/" + k.program) // that is not in everybody's PATH
+		path, err = exec.LookPath("/usr/sbin/" + k.program) // may be missing in PATH
 	}
 	if err != nil {
 		t.Fatalf("this test needs %s: apt-get install %s", k.name, k.debian)
@@ -174,12 +174,12 @@ func (k kind) prepare(t *testing.T, n int, env ...string) *prepared {
 	return p
 }
 
-// seen is the hub as clients see it through the proxy.
-func (s *server) seen() *hubtest.Hub {
+// proxiedHub returns the hub as clients see it through the proxy.
+func (s *server) proxiedHub() *hubtest.Hub {
 	return &hubtest.Hub{Process: s.hubs[0].Process, URL: s.url, Host: strings.TrimPrefix(s.url, "https://"), Ops: s.hubs[0].Ops}
 }
 
-// client is a client of its own, whose requests come from an address.
+// client returns a new client whose requests come from an address.
 func (s *server) client(t *testing.T, from string, http2 bool) *http.Client {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	tr := &http.Transport{
@@ -196,8 +196,8 @@ func (s *server) client(t *testing.T, from string, http2 bool) *http.Client {
 	return &http.Client{Transport: tr, Timeout: time.Minute, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// said is all that the proxy has logged so far.
-func (s *server) said(t *testing.T) string {
+// logText returns all logs of the proxy.
+func (s *server) logText(t *testing.T) string {
 	t.Helper()
 	all := s.Stdout.String() + s.Stderr.String()
 	files, err := filepath.Glob(filepath.Join(s.dir, "*.log"))
@@ -210,11 +210,11 @@ func (s *server) said(t *testing.T) string {
 	return all
 }
 
-// logs waits until the proxy has logged a text.
-func (s *server) logs(t *testing.T, text string) {
+// waitLog waits until the proxy has logged a text.
+func (s *server) waitLog(t *testing.T, text string) {
 	t.Helper()
 	hubtest.Until(t, s.name+" logs "+text, func() error {
-		if !strings.Contains(s.said(t), text) {
+		if !strings.Contains(s.logText(t), text) {
 			return errors.New("not yet")
 		}
 		return nil

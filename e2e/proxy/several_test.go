@@ -17,22 +17,22 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// answered is how many requests for documents and changes a hub has answered well.
-func answered(t *testing.T, h *hubtest.Hub) float64 {
+// successCount returns the number of successful requests for documents and changes at a hub.
+func successCount(t *testing.T, h *hubtest.Hub) float64 {
 	t.Helper()
 	return hubtest.Metric(t, h, `rshub_http_responses_total{code="2xx",route="topic"}`)
 }
 
-// A reader reads a set again and again, without retries. A read may be asked of another
-// hub, so it never fails.
+// A reader reads a set repeatedly, without retries. The proxy can retry a read at another hub, so
+// reads must not fail.
 type reader struct {
-	mu    sync.Mutex
-	reads int
-	wrong []string
+	mu       sync.Mutex
+	reads    int
+	failures []string
 }
 
 func (r *reader) read(ctx context.Context, c *http.Client, url string) {
-	tick := time.NewTicker(2 * time.Millisecond) // leaves a processor to the others
+	tick := time.NewTicker(2 * time.Millisecond) // limits the load
 	defer tick.Stop()
 	for range tick.C {
 		a, err := trial.Exchange(c, http.MethodGet, url, nil)
@@ -45,13 +45,13 @@ func (r *reader) read(ctx context.Context, c *http.Client, url string) {
 		r.mu.Lock()
 		r.reads++
 		if err != nil {
-			r.wrong = append(r.wrong, fmt.Sprint(time.Now().Format("05.000"), " ", err))
+			r.failures = append(r.failures, fmt.Sprint(time.Now().Format("05.000"), " ", err))
 		}
 		r.mu.Unlock()
 	}
 }
 
-func (r *reader) goesOn(t *testing.T, more int) {
+func (r *reader) waitReads(t *testing.T, more int) {
 	t.Helper()
 	count := func() int {
 		r.mu.Lock()
@@ -59,7 +59,7 @@ func (r *reader) goesOn(t *testing.T, more int) {
 		return r.reads
 	}
 	before := count()
-	hubtest.Until(t, "reading goes on", func() error {
+	hubtest.Until(t, "reading continues", func() error {
 		if count() < before+more {
 			return errors.New("not yet")
 		}
@@ -67,10 +67,10 @@ func (r *reader) goesOn(t *testing.T, more int) {
 	})
 }
 
-// TestSeveralHubs stops one of two hubs while others read, follow and publish, starts it
-// again, kills the other, and then takes Redis from both.
+// TestSeveralHubs stops one of two hubs under reads, follows and publishes, restarts it, kills the
+// other one, and then kills Redis.
 func TestSeveralHubs(t *testing.T) {
-	each(t, func(t *testing.T, k kind) {
+	forEachProxy(t, func(t *testing.T, k kind) {
 		const set = "shared"
 		redis := hubtest.StartRedis(t)
 		nats := &hubtest.NATSServer{Addr: hubtest.FreePort(t)}
@@ -98,40 +98,40 @@ func TestSeveralHubs(t *testing.T) {
 		var followers []*hubtest.Follower
 		for _, way := range hubtest.AllTransports {
 			tr := s.client(t, "127.0.0.1", true).Transport.(*http.Transport)
-			f := &hubtest.Follower{Transport: way, Set: set, Hub: s.seen(), Cursor: "start", HTTP: tr, TLS: tr.TLSClientConfig}
+			f := &hubtest.Follower{Transport: way, Set: set, Hub: s.proxiedHub(), Cursor: "start", HTTP: tr, TLS: tr.TLSClientConfig}
 			f.Run(t)
 			followers = append(followers, f)
 		}
-		both := func() {
+		waitBothUsed := func() {
 			t.Helper()
 			for _, h := range p.hubs {
-				before := answered(t, h)
+				before := successCount(t, h)
 				hubtest.Until(t, h.Host+" has requests", func() error {
-					if n := answered(t, h); n < before+5 {
-						return fmt.Errorf("it had %v, and has %v", before, n)
+					if n := successCount(t, h); n < before+5 {
+						return fmt.Errorf("got %v requests, want at least 5 more than %v", n, before)
 					}
 					return nil
 				})
 			}
 		}
-		both()
+		waitBothUsed()
 		published := 1
 		publish := func(n int) {
 			t.Helper()
 			code, stdout, stderr := hubtest.Run(t, []string{"SSL_CERT_FILE=" + s.trustFile}, bytes.NewReader(hubtest.Changes(fmt.Sprint(published), n)), hubtest.Rspublish, "-hub", s.url, "-set", set, "-")
 			if code != 0 {
-				t.Fatalf("rspublish ended with %d: %s%s", code, stdout, stderr)
+				t.Fatalf("rspublish exited with %d: %s%s", code, stdout, stderr)
 			}
 			published += n
 		}
 
-		one.Signal(syscall.SIGTERM) // in an orderly way, which takes a while
-		if k.name != "nginx" {      // does not look
-			hubtest.Until(t, "a hub that is not ready has no requests any more", func() error {
-				before := answered(t, one)
-				r.goesOn(t, 20)
-				if n := answered(t, one); n > before {
-					return fmt.Errorf("it had %v more", n-before)
+		one.Signal(syscall.SIGTERM) // a graceful stop takes a while
+		if k.name != "nginx" {      // has no health checks
+			hubtest.Until(t, "a hub that is not ready gets no requests", func() error {
+				before := successCount(t, one)
+				r.waitReads(t, 20)
+				if n := successCount(t, one); n > before {
+					return fmt.Errorf("got %v requests", n-before)
 				}
 				return nil
 			})
@@ -140,45 +140,45 @@ func TestSeveralHubs(t *testing.T) {
 			publish(10)
 		}
 		publish(10)
-		r.goesOn(t, 50)
+		r.waitReads(t, 50)
 		one.Start(t)
-		both()
+		waitBothUsed()
 		r.mu.Lock()
-		if len(r.wrong) > 0 {
-			t.Errorf("of %d reads, these failed: %q", r.reads, r.wrong[:min(len(r.wrong), 10)])
+		if len(r.failures) > 0 {
+			t.Errorf("got failures in %d reads: %q", r.reads, r.failures[:min(len(r.failures), 10)])
 		}
 		r.mu.Unlock()
 
-		other.Kill() // what it was just answering fails, and all else goes on
+		other.Kill() // requests in progress fail, all others succeed
 		publish(10)
-		r.goesOn(t, 50)
+		r.waitReads(t, 50)
 		r.mu.Lock()
-		if n := len(r.wrong); n > 4 {
-			t.Errorf("of %d reads, %d failed: %q", r.reads, n, r.wrong[:min(n, 10)])
+		if n := len(r.failures); n > 4 {
+			t.Errorf("got %[2]d failures in %[1]d reads, want at most 4: %[3]q", r.reads, n, r.failures[:min(n, 10)])
 		}
 		r.mu.Unlock()
 		for _, f := range followers {
 			f.WaitEntries(t, published)
 		}
 		other.Start(t)
-		both()
+		waitBothUsed()
 
 		cancel()
 		readers.Wait()
-		redis.Kill() // no hub is ready any more, and still it is the hub that says so
+		redis.Kill() // no hub is ready; the response still comes from a hub
 		c := s.client(t, "127.0.0.1", false)
 		for _, h := range p.hubs {
 			hubtest.Until(t, "the hub is not ready", func() error {
 				a, err := hubtest.Request(http.MethodGet, h.Ops+"/readyz", nil)
 				if err == nil && a.Status == http.StatusOK {
-					err = errors.New("it is")
+					err = errors.New("it is ready")
 				}
 				return err
 			})
 		}
 		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
-		for range 6 { // until after the proxy's next look at /readyz
+		for range 6 { // until after the next health check of the proxy
 			<-tick.C
 			for method, query := range map[string]string{http.MethodPost: "", http.MethodGet: "?since=start"} {
 				var sent io.Reader
@@ -187,30 +187,30 @@ func TestSeveralHubs(t *testing.T) {
 				}
 				a := exchange(t, c, method, topic+query, sent, hubtest.AsNDJSON)
 				if a.Status != http.StatusServiceUnavailable || a.Header.Get("Retry-After") == "" || !strings.Contains(string(a.Body), `"type":"https://`) {
-					t.Errorf("without Redis a %s is answered %d, %v: %s", method, a.Status, a.Header, a.Body)
+					t.Errorf("%s without Redis = %d, %v, want 503 with Retry-After and a problem: %s", method, a.Status, a.Header, a.Body)
 				}
 			}
 		}
 	})
 }
 
-// TestWaits cuts a poll that waits for longer than the proxy does, as the configuration has
-// it. There it waits longer than any poll.
-func TestWaits(t *testing.T) {
+// TestProxyTimeout shortens the timeout of the configuration, which is longer than any poll, and
+// checks that it ends a longer poll.
+func TestProxyTimeout(t *testing.T) {
 	t.Parallel()
 	for _, k := range kinds {
 		if k.name == "Caddy" {
-			continue // has no limit
+			continue // has no timeout
 		}
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			p := k.prepare(t, 1)
 			p.hubs[0].Start(t)
-			s := p.start(t, swap{" 360s", " 6s"})
+			s := p.start(t, replacement{" 360s", " 6s"})
 			for wait, want := range map[string]int{"1s": http.StatusOK, "20s": http.StatusGatewayTimeout} {
 				a := exchange(t, s.client(t, "127.0.0.1", true), http.MethodGet, s.url+"/sets/late/changes?since=now&wait="+wait, nil, "Accept: application/json")
 				if a.Status != want {
-					t.Errorf("a wait of %s is answered %d: %s", wait, a.Status, a.Body)
+					t.Errorf("poll with wait %s = %d, want %d: %s", wait, a.Status, want, a.Body)
 				}
 			}
 		})

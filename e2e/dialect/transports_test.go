@@ -19,11 +19,11 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// dialects are the ways to follow a set. Each goes on from the cursor of a place, and takes what
-// comes until that returns an error.
+// dialects are the ways to follow a set. Each continues at the cursor of a reader, and adds changes
+// until that returns an error.
 var dialects = []struct {
 	name   string
-	follow func(ctx context.Context, p *place, callbacks *trial.Server) error
+	follow func(ctx context.Context, p *reader, callbacks *trial.Server) error
 }{
 	{"WebSocket", webSocket("rs.json", readJSON)},
 	{"WebSocket of XML", webSocket("rs.xml", readXML)},
@@ -35,8 +35,8 @@ var dialects = []struct {
 	{"CloudEvents", webSocket("cloudevents.json", readEvent)},
 }
 
-// entries takes entries as JSON.
-func (p *place) entries(all []json.RawMessage) error {
+// addEntries adds entries in JSON.
+func (p *reader) addEntries(all []json.RawMessage) error {
 	for _, raw := range all {
 		var e struct {
 			Position              uint64
@@ -49,30 +49,30 @@ func (p *place) entries(all []json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		if err := p.take(seen{fmt.Sprintf("%d-%d", e.Position, at.UnixMicro()), e.Change, e.Loc}); err != nil {
+		if err := p.add(change{fmt.Sprintf("%d-%d", e.Position, at.UnixMicro()), e.Change, e.Loc}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func readJSON(p *place, text []byte) error {
+func readJSON(p *reader, text []byte) error {
 	var m struct{ Changes []json.RawMessage }
 	if err := json.Unmarshal(text, &m); err != nil {
 		return err
 	}
-	return p.entries(m.Changes)
+	return p.addEntries(m.Changes)
 }
 
-func readXML(p *place, text []byte) error {
+func readXML(p *reader, text []byte) error {
 	l, err := trial.ReadList(text)
 	if err != nil {
 		return err
 	}
-	return p.entries(l.Changes)
+	return p.addEntries(l.Changes)
 }
 
-func readEvent(p *place, text []byte) error {
+func readEvent(p *reader, text []byte) error {
 	var e struct{ ID, Type, Subject string }
 	if err := json.Unmarshal(text, &e); err != nil {
 		return err
@@ -81,20 +81,20 @@ func readEvent(p *place, text []byte) error {
 	if what == "cursor" {
 		return nil
 	}
-	return p.take(seen{e.ID, what, e.Subject})
+	return p.add(change{e.ID, what, e.Subject})
 }
 
-// since is where a place begins to follow.
-func (p *place) since() string {
-	if p.at() == 0 {
+// since returns the start for the reader.
+func (p *reader) since() string {
+	if p.position() == 0 {
 		return "start"
 	}
 	return p.cursor
 }
 
-// webSocket follows over a WebSocket that speaks a protocol.
-func webSocket(protocol string, read func(*place, []byte) error) func(context.Context, *place, *trial.Server) error {
-	return func(ctx context.Context, p *place, _ *trial.Server) error {
+// webSocket follows over a WebSocket with a subprotocol.
+func webSocket(protocol string, read func(*reader, []byte) error) func(context.Context, *reader, *trial.Server) error {
+	return func(ctx context.Context, p *reader, _ *trial.Server) error {
 		dialer := websocket.Dialer{Subprotocols: []string{protocol}}
 		conn, _, err := dialer.DialContext(ctx, "ws"+strings.TrimPrefix(p.hub.Topic(p.set), "http")+"?since="+p.since(), nil)
 		if err != nil {
@@ -114,14 +114,14 @@ func webSocket(protocol string, read func(*place, []byte) error) func(context.Co
 	}
 }
 
-func eventStream(ctx context.Context, p *place, _ *trial.Server) error {
+func eventStream(ctx context.Context, p *reader, _ *trial.Server) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.hub.Topic(p.set)+"?since=start", nil)
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Accept", "text/event-stream")
-	if p.at() > 0 {
-		r.Header.Set("Last-Event-ID", p.cursor) // as a browser does it: it wins
+	if p.position() > 0 {
+		r.Header.Set("Last-Event-ID", p.cursor) // as in a browser: it has precedence
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
@@ -142,35 +142,35 @@ func eventStream(ctx context.Context, p *place, _ *trial.Server) error {
 	}
 }
 
-// callback subscribes a callback of its own, and has the hub end the subscription when it is killed.
-func callback(ctx context.Context, p *place, callbacks *trial.Server) error {
+// callback subscribes a new callback. When it is killed, it responds with 410 to end the subscription.
+func callback(ctx context.Context, p *reader, callbacks *trial.Server) error {
 	c := callbacks.Add("")
-	over := make(chan error, 1)
+	done := make(chan error, 1)
 	c.Respond(trial.Delivery, func(w http.ResponseWriter, a *trial.CallbackRequest, _ <-chan struct{}) {
 		if err := readXML(p, a.Body); err != nil {
 			w.WriteHeader(http.StatusGone)
-			over <- err
+			done <- err
 		}
 	})
 	form := trial.Form("subscribe", c.URL, p.base+"/sets/"+p.set+"/changes", "rs.since", p.since())
 	a, err := hubtest.Request(http.MethodPost, p.hub.URL+"/hub", strings.NewReader(form.Encode()), trial.AsForm)
 	if err == nil && a.Status != http.StatusAccepted {
-		err = fmt.Errorf("it is answered %d: %s", a.Status, a.Body)
+		err = fmt.Errorf("got status %d: %s", a.Status, a.Body)
 	}
 	if err != nil {
 		return err
 	}
 	select {
-	case err := <-over:
+	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// polled reads documents again and again.
-func polled(read func(context.Context, *place) error) func(context.Context, *place, *trial.Server) error {
-	return func(ctx context.Context, p *place, _ *trial.Server) error {
+// polled reads documents repeatedly.
+func polled(read func(context.Context, *reader) error) func(context.Context, *reader, *trial.Server) error {
+	return func(ctx context.Context, p *reader, _ *trial.Server) error {
 		for {
 			if err := read(ctx, p); err != nil {
 				return err
@@ -184,11 +184,11 @@ func polled(read func(context.Context, *place) error) func(context.Context, *pla
 	}
 }
 
-// get reads a document.
-func (p *place) get(ctx context.Context, url string) ([]byte, error) {
-	a, err := hubtest.Request(http.MethodGet, p.here(url), nil)
+// get fetches a document.
+func (p *reader) get(ctx context.Context, url string) ([]byte, error) {
+	a, err := hubtest.Request(http.MethodGet, p.toHub(url), nil)
 	if err == nil && a.Status != http.StatusOK {
-		err = fmt.Errorf("GET %s is answered %d: %s", url, a.Status, a.Body)
+		err = fmt.Errorf("GET %s = %d, want 200: %s", url, a.Status, a.Body)
 	}
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
@@ -196,13 +196,13 @@ func (p *place) get(ctx context.Context, url string) ([]byte, error) {
 	return a.Body, nil
 }
 
-func changeLists(ctx context.Context, p *place) error {
+func changeLists(ctx context.Context, p *reader) error {
 	_, datetime, err := hubtest.SplitCursor(p.cursor)
 	if err != nil {
 		return err
 	}
 	next := p.base + "/sets/" + p.set + "/changelist.xml"
-	if p.at() > 0 {
+	if p.position() > 0 {
 		next += "?from=" + url.QueryEscape(datetime)
 	} else if next, err = p.firstList(ctx); err != nil {
 		return err
@@ -214,8 +214,8 @@ func changeLists(ctx context.Context, p *place) error {
 	return readXML(p, text)
 }
 
-// firstList returns the URL of the Change List that comes first.
-func (p *place) firstList(ctx context.Context) (string, error) {
+// firstList returns the URL of the first Change List.
+func (p *reader) firstList(ctx context.Context) (string, error) {
 	text, err := p.get(ctx, p.base+"/sets/"+p.set+"/changelist-index.xml")
 	if err != nil {
 		return "", err
@@ -230,11 +230,11 @@ func (p *place) firstList(ctx context.Context) (string, error) {
 	return l.Items[0].Loc, nil
 }
 
-// backward reads documents from the newest to the one that has the change after the cursor, and
-// then takes their changes in order. read returns the changes of a document, and the URL of the
-// one before; empty: there is none.
-func (p *place) backward(ctx context.Context, newest string, read func(text []byte) (all []seen, before string, err error)) error {
-	var pages [][]seen
+// backward reads documents from the newest to the one with the change after the cursor, and then
+// adds their changes in order. read returns the changes of a document, and the URL of the previous
+// document, or "".
+func (p *reader) backward(ctx context.Context, newest string, read func(text []byte) (all []change, before string, err error)) error {
+	var pages [][]change
 	for at := newest; at != ""; {
 		text, err := p.get(ctx, at)
 		if err != nil {
@@ -250,14 +250,14 @@ func (p *place) backward(ctx context.Context, newest string, read func(text []by
 			if err != nil {
 				return err
 			}
-			if position <= p.at()+1 {
+			if position <= p.position()+1 {
 				break
 			}
 		}
 	}
 	for _, page := range slices.Backward(pages) {
 		for _, c := range page {
-			if err := p.take(c); err != nil {
+			if err := p.add(c); err != nil {
 				return err
 			}
 		}
@@ -265,8 +265,8 @@ func (p *place) backward(ctx context.Context, newest string, read func(text []by
 	return nil
 }
 
-func atom(ctx context.Context, p *place) error {
-	return p.backward(ctx, p.base+"/sets/"+p.set+"/atom.xml", func(text []byte) (all []seen, before string, err error) {
+func atom(ctx context.Context, p *reader) error {
+	return p.backward(ctx, p.base+"/sets/"+p.set+"/atom.xml", func(text []byte) (all []change, before string, err error) {
 		var feed struct {
 			Links []struct {
 				Rel  string `xml:"rel,attr"`
@@ -292,16 +292,16 @@ func atom(ctx context.Context, p *place) error {
 		}
 		for _, e := range feed.Entries {
 			_, cursor, _ := strings.Cut(e.ID, "#")
-			all = append(all, seen{cursor, e.Category.Term, e.Link.Href})
+			all = append(all, change{cursor, e.Category.Term, e.Link.Href})
 		}
 		return all, before, nil
 	})
 }
 
-// activities are the kinds of changes by the types of activities.
+// activities are the types of changes by type of activity.
 var activities = map[string]string{"Create": "created", "Update": "updated", "Delete": "deleted"}
 
-func activityStreams(ctx context.Context, p *place) error {
+func activityStreams(ctx context.Context, p *reader) error {
 	type page struct {
 		Last, Prev struct{ ID string }
 		Items      []struct {
@@ -317,14 +317,14 @@ func activityStreams(ctx context.Context, p *place) error {
 	if err != nil {
 		return err
 	}
-	return p.backward(ctx, collection.Last.ID, func(text []byte) (all []seen, before string, err error) {
+	return p.backward(ctx, collection.Last.ID, func(text []byte) (all []change, before string, err error) {
 		var is page
 		if err := json.Unmarshal(text, &is); err != nil {
 			return nil, "", err
 		}
 		for _, a := range is.Items {
 			_, cursor, _ := strings.Cut(a.ID, "#")
-			all = append(all, seen{cursor, activities[a.Type], a.Object.ID})
+			all = append(all, change{cursor, activities[a.Type], a.Object.ID})
 		}
 		return all, is.Prev.ID, nil
 	})
