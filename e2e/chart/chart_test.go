@@ -34,7 +34,7 @@ const (
 	namespace = "hubs"
 )
 
-// kubeVersion is the oldest that the chart is for.
+// kubeVersion is the oldest supported version.
 var kubeVersion = &chartutil.KubeVersion{Version: "v1.30.0", Major: "1", Minor: "30"}
 
 func loadChart(t *testing.T) *chart.Chart {
@@ -46,8 +46,7 @@ func loadChart(t *testing.T) *chart.Chart {
 	return c
 }
 
-// parse reads values. Those that choose no image get one, because the chart is not
-// rendered without.
+// parse parses values. It sets an image if they have none, because the chart requires one.
 func parse(t *testing.T, text string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
@@ -65,12 +64,12 @@ func parse(t *testing.T, text string) map[string]any {
 	return values
 }
 
-// cases returns the values of each combination, by its name.
+// cases returns the values of each combination by name.
 func cases(t *testing.T) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob("cases/*.yaml")
 	if err != nil || len(files) < 8 {
-		t.Fatalf("there are only %d combinations, %v", len(files), err)
+		t.Fatalf("got %d combinations, %v, want at least 8", len(files), err)
 	}
 	all := map[string]string{}
 	for _, f := range files {
@@ -108,18 +107,18 @@ func render(t *testing.T, values map[string]any, in cluster) (map[string]string,
 	return byPath, nil
 }
 
-// A cluster is the Secrets that are there, by name, for what the chart looks up.
+// A cluster has the existing Secrets by name, for lookups of the chart.
 type cluster map[string]map[string][]byte
 
 func (c cluster) GetClientFor(apiVersion, kind string) (dynamic.NamespaceableResourceInterface, bool, error) {
 	if apiVersion != "v1" || kind != "Secret" {
-		return nil, false, fmt.Errorf("the chart looks up a %s %s", apiVersion, kind)
+		return nil, false, fmt.Errorf("got lookup of %s %s, want only Secrets", apiVersion, kind)
 	}
 	return secrets{cluster: c}, true, nil
 }
 
 type secrets struct {
-	dynamic.NamespaceableResourceInterface // nil: nothing else is asked for
+	dynamic.NamespaceableResourceInterface // nil, because no other method is called
 	cluster                                cluster
 }
 
@@ -138,17 +137,16 @@ func (s secrets) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...s
 	return u, yaml.Unmarshal(object, &u.Object)
 }
 
-// installed has the tokens of installations, so that renderings are the same each
-// time.
-var installed = cluster{"rshub-tokens": made, "rshub-push-tokens": made}
+// installed has fixed tokens, so that renderings are reproducible.
+var installed = cluster{"rshub-tokens": fixedTokens, "rshub-push-tokens": fixedTokens}
 
-var made = map[string][]byte{
+var fixedTokens = map[string][]byte{
 	"publish": []byte("rshub_" + strings.Repeat("P", 26)),
 	"follow":  []byte("rshub_" + strings.Repeat("F", 26)),
 	"operate": []byte("rshub_" + strings.Repeat("O", 26)),
 }
 
-// TestLint is helm lint --strict.
+// TestLint runs helm lint --strict.
 func TestLint(t *testing.T) {
 	for name, text := range cases(t) {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +179,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare compares a text with that in a file, or writes it there.
+// compare compares a text with a file, or with -update writes it.
 func compare(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -200,6 +198,6 @@ func compare(t *testing.T, file, got string) {
 		for line < min(len(gots), len(wants))-1 && gots[line] == wants[line] {
 			line++
 		}
-		t.Errorf("%s is another from line %d on (go test ./... -update writes it anew):\n%s\nwas\n%s", file, line+1, gots[line], wants[line])
+		t.Errorf("%s differs from line %d on; run go test -update to update it; got\n%s\nwant\n%s", file, line+1, gots[line], wants[line])
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 
-// The values and manifests in the documentation are such, and pods in it may do
-// nothing that they need not.
+// TestDocs checks that the values and manifests in the documentation are valid, and that its pods
+// have no unnecessary privileges.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/kubernetes.md")
 	if err != nil {
@@ -20,7 +20,7 @@ func TestDocs(t *testing.T) {
 	}
 	blocks := yamlBlock.FindAllStringSubmatch(string(text), -1)
 	if len(blocks) < 5 {
-		t.Errorf("there are only %d examples", len(blocks))
+		t.Errorf("got %d examples, want at least 5", len(blocks))
 	}
 	for _, b := range blocks {
 		if strings.HasPrefix(b[1], "apiVersion: ") {

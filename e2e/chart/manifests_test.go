@@ -23,8 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kinds are what the chart, and the documentation, may install, in the version that
-// they may use.
+// kinds are the allowed kinds of objects in the chart and the documentation, with their versions.
 var kinds = map[string]func() metav1.Object{
 	"v1 Pod":                                  func() metav1.Object { return &corev1.Pod{} },
 	"v1 Secret":                               func() metav1.Object { return &corev1.Secret{} },
@@ -44,16 +43,16 @@ var kinds = map[string]func() metav1.Object{
 
 var separator = regexp.MustCompile(`(?m)^---$`)
 
-// An installation is what one rendering of the chart installs.
+// An installation has the objects of a rendered chart.
 type installation struct {
 	t       *testing.T
 	objects []metav1.Object
-	pod     corev1.PodTemplateSpec // of the hubs
-	claims  []string               // volumes that come with each of them
+	pod     corev1.PodTemplateSpec // pod template of the hubs
+	claims  []string               // volume claims of each pod
 }
 
-// install renders the chart, and reads what comes of it as strictly as can be: an
-// unknown field, one in the wrong case and one that is there twice are errors.
+// install renders the chart, and decodes the objects strictly: unknown fields, fields in the wrong
+// case and duplicate fields are errors.
 func install(t *testing.T, values map[string]any, in cluster) *installation {
 	t.Helper()
 	texts, err := render(t, values, in)
@@ -79,35 +78,35 @@ func install(t *testing.T, values map[string]any, in cluster) *installation {
 			for _, c := range w.Spec.VolumeClaimTemplates {
 				i.claims = append(i.claims, c.Name)
 			}
-			i.selects(w.Spec.Selector, i.pod.Labels, "the StatefulSet its pods")
+			i.wantSelected(w.Spec.Selector, i.pod.Labels, "StatefulSet")
 		case *appsv1.Deployment:
 			workloads++
 			i.pod = w.Spec.Template
-			i.selects(w.Spec.Selector, i.pod.Labels, "the Deployment its pods")
+			i.wantSelected(w.Spec.Selector, i.pod.Labels, "Deployment")
 		}
 	}
 	if workloads != 1 {
-		t.Fatalf("there are %d StatefulSets and Deployments", workloads)
+		t.Fatalf("got %d StatefulSets and Deployments, want 1", workloads)
 	}
 	return i
 }
 
-// decode reads a manifest as its kind.
+// decode decodes a manifest.
 func decode(t *testing.T, file, doc string) metav1.Object {
 	t.Helper()
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-	make, ok := kinds[kind.APIVersion+" "+kind.Kind]
+	newObject, ok := kinds[kind.APIVersion+" "+kind.Kind]
 	if !ok {
-		t.Fatalf("%s: a %s %s is not what the chart may install:\n%s", file, kind.APIVersion, kind.Kind, doc)
+		t.Fatalf("%s: got %s %s, which the chart may not install:\n%s", file, kind.APIVersion, kind.Kind, doc)
 	}
 	json, err := yaml.YAMLToJSONStrict([]byte(doc))
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
-	object := make()
+	object := newObject()
 	strict, err := kjson.UnmarshalStrict(json, object)
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -128,8 +127,8 @@ func find[T metav1.Object](i *installation, name string) (found T) {
 	return found
 }
 
-// selects checks that a selector fits labels.
-func (i *installation) selects(s *metav1.LabelSelector, set map[string]string, what string) {
+// wantSelected checks that a selector matches labels.
+func (i *installation) wantSelected(s *metav1.LabelSelector, set map[string]string, what string) {
 	i.t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil || selector.Empty() || !selector.Matches(labels.Set(set)) {
@@ -137,7 +136,7 @@ func (i *installation) selects(s *metav1.LabelSelector, set map[string]string, w
 	}
 }
 
-// TestManifests checks what has to hold in every combination.
+// TestManifests checks the invariants of all combinations.
 func TestManifests(t *testing.T) {
 	for name, text := range cases(t) {
 		t.Run(name, func(t *testing.T) {
@@ -146,14 +145,14 @@ func TestManifests(t *testing.T) {
 			for _, o := range i.objects {
 				key := fmt.Sprintf("%T %s", o, o.GetName())
 				if names[key] {
-					t.Errorf("there are two of %s", key)
+					t.Errorf("got two objects %s", key)
 				}
 				names[key] = true
 				if o.GetLabels()["app.kubernetes.io/instance"] != release || o.GetLabels()["app.kubernetes.io/managed-by"] != "Helm" {
-					t.Errorf("%s has the labels %v", key, o.GetLabels())
+					t.Errorf("labels of %s = %v, want the release and Helm", key, o.GetLabels())
 				}
 				if o.GetNamespace() != "" {
-					t.Errorf("%s says where it goes, and helm -n does", key)
+					t.Errorf("%s has a namespace, want the one of helm -n", key)
 				}
 				i.check(o)
 			}
@@ -164,74 +163,74 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// check checks that what an object leads to is there.
+// check checks an object and its references.
 func (i *installation) check(o metav1.Object) {
 	i.t.Helper()
 	switch o := o.(type) {
-	case *corev1.Pod: // of helm test
+	case *corev1.Pod: // for helm test
 		i.checkPod(&o.Spec, nil)
 	case *corev1.ServiceAccount:
 		if o.AutomountServiceAccountToken == nil || *o.AutomountServiceAccountToken {
-			i.t.Error("the ServiceAccount has a token")
+			i.t.Error("ServiceAccount mounts its token")
 		}
 	case *corev1.Secret:
 		if len(o.StringData) > 0 {
-			i.t.Errorf("the Secret %s keeps in the cluster what the values have no longer", o.Name)
+			i.t.Errorf("Secret %s has stringData, which keeps removed values in the cluster", o.Name)
 		}
 	case *corev1.Service:
-		i.selects(metav1.SetAsLabelSelector(o.Spec.Selector), i.pod.Labels, "Service "+o.Name)
+		i.wantSelected(metav1.SetAsLabelSelector(o.Spec.Selector), i.pod.Labels, "Service "+o.Name)
 		for _, p := range o.Spec.Ports {
-			i.hasPort(p.TargetPort.String(), "Service "+o.Name)
+			i.wantPort(p.TargetPort.String(), "Service "+o.Name)
 			if (p.TargetPort.String() == "ops") != (o.Spec.ClusterIP == corev1.ClusterIPNone) {
-				i.t.Errorf("Service %s leads to %s", o.Name, p.TargetPort.String())
+				i.t.Errorf("target port of Service %s = %s, want ops only for headless Services", o.Name, p.TargetPort.String())
 			}
 		}
 	case *appsv1.StatefulSet:
 		if s := find[*corev1.Service](i, o.Spec.ServiceName); s == nil || s.Spec.ClusterIP != corev1.ClusterIPNone {
-			i.t.Errorf("there is no headless Service %s", o.Spec.ServiceName)
+			i.t.Errorf("found no headless Service %s", o.Spec.ServiceName)
 		}
 		if o.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
-			i.t.Errorf("with %s an upgrade cannot replace a hub that is not ready", o.Spec.PodManagementPolicy)
+			i.t.Errorf("pod management policy = %s, want Parallel, so that an upgrade can replace a hub that is not ready", o.Spec.PodManagementPolicy)
 		}
 		if *o.Spec.Replicas > 1 {
-			i.t.Errorf("%d hubs have a disk each", *o.Spec.Replicas)
+			i.t.Errorf("got %d replicas with a disk, want 1", *o.Spec.Replicas)
 		}
 	case *appsv1.Deployment:
 		if s := o.Spec.Strategy; (s.RollingUpdate != nil) != (s.Type == appsv1.RollingUpdateDeploymentStrategyType) {
-			i.t.Errorf("hubs are replaced by %s with %v", s.Type, s.RollingUpdate)
+			i.t.Errorf("strategy = %s with %v, want options only for RollingUpdate", s.Type, s.RollingUpdate)
 		}
 	case *autoscalingv2.HorizontalPodAutoscaler:
 		d := find[*appsv1.Deployment](i, o.Spec.ScaleTargetRef.Name)
 		if d == nil {
-			i.t.Fatalf("there is no Deployment %s to scale", o.Spec.ScaleTargetRef.Name)
+			i.t.Fatalf("found no Deployment %s to scale", o.Spec.ScaleTargetRef.Name)
 		}
 		if d.Spec.Replicas != nil {
-			i.t.Error("the Deployment says how many hubs there are, and so does its scaler")
+			i.t.Error("Deployment with an autoscaler has replicas, want none")
 		}
 	case *policyv1.PodDisruptionBudget:
-		i.selects(o.Spec.Selector, i.pod.Labels, "PodDisruptionBudget")
+		i.wantSelected(o.Spec.Selector, i.pod.Labels, "PodDisruptionBudget")
 		if (o.Spec.MinAvailable == nil) == (o.Spec.MaxUnavailable == nil) {
-			i.t.Error("a PodDisruptionBudget has either minAvailable or maxUnavailable")
+			i.t.Error("PodDisruptionBudget: want either minAvailable or maxUnavailable")
 		}
 	case *networkingv1.Ingress:
 		for _, r := range o.Spec.Rules {
 			for _, p := range r.HTTP.Paths {
-				i.leads(p.Backend.Service.Name, p.Backend.Service.Port.Name, 0)
+				i.checkBackend(p.Backend.Service.Name, p.Backend.Service.Port.Name, 0)
 			}
 		}
 	case *gatewayv1.HTTPRoute:
 		for _, r := range o.Spec.Rules {
 			for _, b := range r.BackendRefs {
-				i.leads(string(b.Name), "", int32(*b.Port))
+				i.checkBackend(string(b.Name), "", int32(*b.Port))
 			}
 		}
 	case *networkingv1.NetworkPolicy:
-		i.selects(&o.Spec.PodSelector, i.pod.Labels, "NetworkPolicy")
+		i.wantSelected(&o.Spec.PodSelector, i.pod.Labels, "NetworkPolicy")
 		for _, r := range o.Spec.Ingress {
 			for _, p := range r.Ports {
-				i.hasPort(p.Port.String(), "NetworkPolicy")
+				i.wantPort(p.Port.String(), "NetworkPolicy")
 				if p.Port.String() == "ops" && len(r.From) == 0 {
-					i.t.Error("everybody may reach metrics and health")
+					i.t.Error("NetworkPolicy allows every pod to reach the operations port")
 				}
 			}
 		}
@@ -244,106 +243,106 @@ func (i *installation) check(o metav1.Object) {
 				}
 			}
 			if !found {
-				i.t.Errorf("there is no Service with the port %s to be monitored", e.Port)
+				i.t.Errorf("found no Service with the monitored port %s", e.Port)
 			}
 		}
 	case *monitoringv1.PrometheusRule:
 		for _, g := range o.Spec.Groups {
 			for _, r := range g.Rules {
 				if r.Expr.String() == "" || (r.Alert == "") == (r.Record == "") {
-					i.t.Errorf("group %s has a rule that is none: %+v", g.Name, r)
+					i.t.Errorf("group %s has an invalid rule: %+v", g.Name, r)
 				}
 			}
 		}
 	}
 }
 
-// leads checks that a Service has a port by its name or number, and that it is the
-// hub's own, not the one for operations.
-func (i *installation) leads(service, name string, number int32) {
+// checkBackend checks that a Service has a port by name or number, and that it is not the
+// operations port.
+func (i *installation) checkBackend(service, name string, number int32) {
 	i.t.Helper()
 	s := find[*corev1.Service](i, service)
 	if s == nil {
-		i.t.Fatalf("there is no Service %s", service)
+		i.t.Fatalf("found no Service %s", service)
 	}
 	for _, p := range s.Spec.Ports {
 		if (p.Name == name || p.Port == number) && p.TargetPort.String() == "http" {
 			return
 		}
 	}
-	i.t.Errorf("the Service %s has no port %s %d", service, name, number)
+	i.t.Errorf("found no port %[2]s %[3]d of Service %[1]s", service, name, number)
 }
 
-// hasPort checks that the pods of hubs have a port of a name.
-func (i *installation) hasPort(name, what string) {
+// wantPort checks that the pods of hubs have a port.
+func (i *installation) wantPort(name, what string) {
 	i.t.Helper()
 	if !slices.ContainsFunc(i.pod.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.Name == name }) {
-		i.t.Errorf("%s leads to the port %s, which a hub does not have", what, name)
+		i.t.Errorf("%s: pods have no port %s", what, name)
 	}
 }
 
-// checkPod checks that a pod may do nothing that it need not, and that it finds
-// what it mounts and what it is told. claims are volumes that come with it.
+// checkPod checks that a pod has no unnecessary privileges, and that its mounts and references
+// exist. claims are the volume claims of the pod.
 func (i *installation) checkPod(p *corev1.PodSpec, claims []string) {
 	i.t.Helper()
 	if p.AutomountServiceAccountToken == nil || *p.AutomountServiceAccountToken {
-		i.t.Error("a pod has a token of the cluster")
+		i.t.Error("pod mounts a ServiceAccount token")
 	}
 	if p.ServiceAccountName != "" && p.ServiceAccountName != "default" && find[*corev1.ServiceAccount](i, p.ServiceAccountName) == nil {
-		i.t.Errorf("there is no ServiceAccount %s", p.ServiceAccountName)
+		i.t.Errorf("found no ServiceAccount %s", p.ServiceAccountName)
 	}
 	if c := p.SecurityContext; c == nil || !*c.RunAsNonRoot || *c.RunAsUser != 65532 || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		i.t.Errorf("a pod runs as %+v", c)
+		i.t.Errorf("security context of a pod = %+v", c)
 	}
 	volumes := slices.Clone(claims)
 	for _, v := range p.Volumes {
 		volumes = append(volumes, v.Name)
 		if v.Secret != nil {
 			for _, item := range v.Secret.Items {
-				i.hasKey(v.Secret.SecretName, item.Key)
+				i.wantKey(v.Secret.SecretName, item.Key)
 			}
 		}
 	}
 	for _, c := range slices.Concat(p.InitContainers, p.Containers) {
 		s := c.SecurityContext
 		if s == nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
-			i.t.Errorf("%s runs as %+v", c.Name, s)
+			i.t.Errorf("security context of container %s = %+v", c.Name, s)
 		}
 		for _, m := range c.VolumeMounts {
 			if !slices.Contains(volumes, m.Name) {
-				i.t.Errorf("%s mounts %s, which is not there", c.Name, m.Name)
+				i.t.Errorf("container %s: found no volume %s", c.Name, m.Name)
 			}
 			if m.Name != "data" && m.Name != "tmp" && !m.ReadOnly {
-				i.t.Errorf("%s could write to %s", c.Name, m.Name)
+				i.t.Errorf("container %s: mount %s is writable", c.Name, m.Name)
 			}
 		}
 		seen := map[string]bool{}
 		for _, e := range c.Env {
 			if seen[e.Name] {
-				i.t.Errorf("%s is told %s twice", c.Name, e.Name)
+				i.t.Errorf("container %s has variable %s twice", c.Name, e.Name)
 			}
 			seen[e.Name] = true
 			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-				i.hasKey(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Key)
+				i.wantKey(e.ValueFrom.SecretKeyRef.Name, e.ValueFrom.SecretKeyRef.Key)
 			}
 		}
 	}
 }
 
-// hasKey checks that a Secret of the chart has a key. Those of others begin with
-// "hub-" in the cases.
-func (i *installation) hasKey(secret, key string) {
+// wantKey checks that a Secret of the chart has a key. In the cases, Secrets with the prefix "hub-"
+// are external.
+func (i *installation) wantKey(secret, key string) {
 	i.t.Helper()
 	if strings.HasPrefix(secret, "hub-") && find[*corev1.Secret](i, secret) == nil {
 		return
 	}
 	if s := find[*corev1.Secret](i, secret); s == nil || len(s.Data[key]) == 0 {
-		i.t.Errorf("there is no Secret %s with the key %s", secret, key)
+		i.t.Errorf("found no Secret %s with the key %s", secret, key)
 	}
 }
 
-// checkWait checks that a hub waits for Redis for long: one that ends, Kubernetes
-// starts again later and later.
+// checkWait checks that a hub waits long for Redis: Kubernetes restarts an exited one with growing
+// delays.
 func (i *installation) checkWait() {
 	i.t.Helper()
 	env := map[string]string{}
@@ -353,11 +352,11 @@ func (i *installation) checkWait() {
 	_, redis := env["RSHUB_REDIS_URL"]
 	wait, _ := time.ParseDuration(env["RSHUB_START_TIMEOUT"])
 	if redis && wait < 10*time.Minute {
-		i.t.Errorf("a hub waits for Redis for %v", wait)
+		i.t.Errorf("start timeout with Redis = %v, want at least 10m", wait)
 	}
 }
 
-// checkDrain checks that a hub is killed only after it had the time to end.
+// checkDrain checks that a hub has enough time to stop before it is killed.
 func (i *installation) checkDrain() {
 	i.t.Helper()
 	hub := i.pod.Spec.Containers[0]
@@ -375,6 +374,6 @@ func (i *installation) checkDrain() {
 		}
 	}
 	if killed := time.Duration(*i.pod.Spec.TerminationGracePeriodSeconds) * time.Second; killed <= needs {
-		i.t.Errorf("a hub that needs up to %v to end is killed after %v", needs, killed)
+		i.t.Errorf("termination grace period = %[2]v, want more than %[1]v", needs, killed)
 	}
 }

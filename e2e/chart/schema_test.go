@@ -24,7 +24,7 @@ func readValues(t *testing.T) *yaml.Node {
 	return doc.Content[0]
 }
 
-// A property is a part of a schema, as far as it is looked at.
+// A property is the checked part of a schema.
 type property struct {
 	Ref                  string `json:"$ref"`
 	Type                 any
@@ -32,7 +32,7 @@ type property struct {
 	AdditionalProperties any
 }
 
-// TestSchema checks that the schema knows each value, and nothing else.
+// TestSchema checks that the schema and values.yaml have the same values.
 func TestSchema(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
 	if err != nil {
@@ -42,22 +42,22 @@ func TestSchema(t *testing.T) {
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
 	}
-	delete(schema.Properties, "global")   // Helm's own
-	delete(schema.Properties, "replicas") // refused with the right name, replicaCount
+	delete(schema.Properties, "global")   // a value of Helm
+	delete(schema.Properties, "replicas") // rejected with a hint to replicaCount
 	sameKeys(t, "", readValues(t), &schema)
 }
 
-// optional are properties of Kubernetes that have no default here.
+// optional are properties of Kubernetes without a default in the chart.
 var optional = []string{"backendRequest", "claims", "scaleUp"}
 
-// sameKeys checks the values at a name, and those below it.
+// sameKeys compares the values below a name with the schema.
 func sameKeys(t *testing.T, name string, n *yaml.Node, p *property) {
 	t.Helper()
 	if len(p.Properties) == 0 {
 		return
 	}
 	if p.AdditionalProperties != false {
-		t.Errorf("a misspelt value in %q is let pass", name)
+		t.Errorf("schema allows unknown values in %q", name)
 	}
 	known := map[string]*yaml.Node{}
 	for i := 0; i < len(n.Content); i += 2 {
@@ -65,19 +65,19 @@ func sameKeys(t *testing.T, name string, n *yaml.Node, p *property) {
 	}
 	for key, content := range known {
 		if below, ok := p.Properties[key]; !ok {
-			t.Errorf("the schema does not know %s%s", name, key)
+			t.Errorf("schema lacks %s%s", name, key)
 		} else {
 			sameKeys(t, name+key+".", content, below)
 		}
 	}
 	for key := range p.Properties {
 		if _, ok := known[key]; !ok && len(known) > 0 && !slices.Contains(optional, key) {
-			t.Errorf("the schema knows %s%s, and values.yaml does not", name, key)
+			t.Errorf("values.yaml lacks %s%s of the schema", name, key)
 		}
 	}
 }
 
-// A variable of the hub is either one that the chart sets, or one of config.
+// TestVariables checks that the chart either sets each variable of the hub, or allows it in config.
 func TestVariables(t *testing.T) {
 	source, err := os.ReadFile("../../cmd/rshub/config.go")
 	if err != nil {
@@ -104,22 +104,22 @@ func TestVariables(t *testing.T) {
 		name := variable.FindString(tag)
 		all = append(all, name)
 		_, config := schema.Properties.Config.Properties[name]
-		if name == "RSHUB_SECRET_KEYS" { // a secret: config is not for those, extraEnv is
+		if name == "RSHUB_SECRET_KEYS" { // secrets belong in extraEnv, not in config
 			if config || slices.Contains(own, name) {
-				t.Errorf("%s can be in clear", name)
+				t.Errorf("secret %s is allowed in config, or set by the chart", name)
 			}
 			continue
 		}
 		if config == slices.Contains(own, name) {
-			t.Errorf("%s is the chart's own: %v; of config: %v; it has to be one of both", name, !config, config)
+			t.Errorf("variable %s is set by the chart: %v; allowed in config: %v; want exactly one", name, config, config)
 		}
 	}
 	for name := range schema.Properties.Config.Properties {
 		if !slices.Contains(all, name) {
-			t.Errorf("config may have %s, which means nothing to the hub", name)
+			t.Errorf("schema allows unknown variable %s in config", name)
 		}
 	}
 	if len(all) < 30 || len(own) < 10 {
-		t.Errorf("%d variables were found, %d of them the chart's own", len(all), len(own))
+		t.Errorf("found %d variables, %d set by the chart, want at least 30 and 10", len(all), len(own))
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestFlagsOfPages finds in what people copy from the documentation only flags that exist:
-// each command of rspublish, rsmirror and rshub in a block of shell is understood.
+// TestFlagsOfPages checks that the commands of rspublish and rsmirror in shell blocks of the
+// documentation use only existing flags.
 func TestFlagsOfPages(t *testing.T) {
 	t.Parallel()
 	var pages []string
@@ -29,7 +29,7 @@ func TestFlagsOfPages(t *testing.T) {
 		if helps[key] == "" {
 			code, stdout, _ := hubtest.Run(t, nil, nil, program, append(arguments, "-h")...)
 			if code != 0 || stdout == "" {
-				t.Fatalf("%s -h ends with %d", key, code)
+				t.Fatalf("%s -h exited with %d, want 0 and a text", key, code)
 			}
 			helps[key] = stdout
 		}
@@ -65,6 +65,6 @@ func TestFlagsOfPages(t *testing.T) {
 		}
 	}
 	if checked < 15 {
-		t.Errorf("only %d commands were found", checked)
+		t.Errorf("found %d commands, want at least 15", checked)
 	}
 }

@@ -27,13 +27,13 @@ func sign(secret, body string) string {
 	return "sha256=" + hex.EncodeToString(mac.Sum(nil))
 }
 
-// positions are those of the changes that a program printed, one on each line.
+// positions returns the positions of the changes that a program printed, one per line.
 func positions(t *testing.T, p *hubtest.Process) (all []uint64) {
 	t.Helper()
 	for line := range bytes.Lines([]byte(p.Stdout.String())) {
 		var c struct{ Position uint64 }
 		if line[len(line)-1] != '\n' {
-			break // it is being written
+			break // incomplete
 		}
 		if err := json.Unmarshal(line, &c); err != nil {
 			t.Fatalf("%s: %v", line, err)
@@ -43,8 +43,8 @@ func positions(t *testing.T, p *hubtest.Process) (all []uint64) {
 	return all
 }
 
-// TestNodeFollows has examples/follow/follow.mjs follow, while it is killed, and the hub,
-// too. Nothing is left out, and what comes again is what it printed just before the end.
+// TestNodeFollows runs examples/follow/follow.mjs while it and the hub are killed. It prints every
+// change, and repeats only the changes printed just before a kill.
 func TestNodeFollows(t *testing.T) {
 	t.Parallel()
 	program := []string{node(t), root(t, "examples", "follow", "follow.mjs")}
@@ -53,22 +53,22 @@ func TestNodeFollows(t *testing.T) {
 	follow := func() *hubtest.Process {
 		return hubtest.Start(t, nil, nil, program[0], program[1], h.Topic("demo"), cursor)
 	}
-	last := uint64(0) // of the processes before
+	last := uint64(0) // last position of earlier processes
 	upTo := func(p *hubtest.Process, n uint64) {
 		t.Helper()
 		var got []uint64
-		hubtest.Until(t, fmt.Sprintf("the script has %d changes", n), func() error {
+		hubtest.Until(t, fmt.Sprintf("the script has printed %d changes", n), func() error {
 			if got = positions(t, p); len(got) == 0 || got[len(got)-1] < n {
-				return fmt.Errorf("it has %d, and says %s", len(got), p.Stderr.String())
+				return fmt.Errorf("got %d; stderr: %s", len(got), p.Stderr.String())
 			}
 			return nil
 		})
 		if got[0] > last+1 {
-			t.Errorf("it goes on with %d after %d", got[0], last)
+			t.Errorf("first position after a restart = %d, want at most %d", got[0], last+1)
 		}
 		for i, position := range got {
 			if position != got[0]+uint64(i) {
-				t.Fatalf("position %d is followed by %d", got[i-1], position)
+				t.Fatalf("got position %[2]d after %[1]d", got[i-1], position)
 			}
 		}
 	}
@@ -87,21 +87,21 @@ func TestNodeFollows(t *testing.T) {
 	p.Kill()
 
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
-	hubtest.Publish(t, h, "demo", hubtest.Changes("anew", 1))
+	hubtest.Publish(t, h, "demo", hubtest.Changes("again", 1))
 	p = follow()
 	if code := p.Wait(); code != 3 {
-		t.Errorf("a cursor that is gone ends the script with %d: %s", code, p.Stderr.String())
+		t.Errorf("exit status with a gone cursor = %d, want 3: %s", code, p.Stderr.String())
 	}
 }
 
-// TestNodeOutput has examples/follow/follow.mjs print into a file, and where there is no
-// room. The cursor is written when the changes are durable, and not before.
+// TestNodeOutput runs examples/follow/follow.mjs with its output to a file, and to a full disk. It
+// writes the cursor only after the changes are durable.
 func TestNodeOutput(t *testing.T) {
 	t.Parallel()
 	program := node(t)
 	h := hubtest.StartHub(t)
 	hubtest.Publish(t, h, "demo", hubtest.Changes("first", 3))
-	// Syncs and renames are printed on standard error.
+	// Logs syncs and renames to standard error.
 	watch := filepath.Join(t.TempDir(), "watch.cjs")
 	if err := os.WriteFile(watch, []byte(`const fs = require("node:fs"), { fsyncSync, renameSync } = fs;
 fs.fsyncSync = (fd) => { console.error("sync " + fs.readlinkSync("/proc/self/fd/" + fd)); fsyncSync(fd); };
@@ -117,13 +117,13 @@ require("node:module").syncBuiltinESMExports();
 			t.Skip(err)
 		}
 		defer f.Close()
-		said, err := os.Create(cursor + ".said")
+		stderr, err := os.Create(cursor + ".stderr")
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer said.Close()
+		defer stderr.Close()
 		cmd := exec.Command(program, "--require", watch, root(t, "examples", "follow", "follow.mjs"), h.Topic("demo"), cursor)
-		cmd.Stdout, cmd.Stderr = f, said
+		cmd.Stdout, cmd.Stderr = f, stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -143,19 +143,19 @@ require("node:module").syncBuiltinESMExports();
 		cmd := start(t, out, cursor)
 		hubtest.Until(t, "the cursor is written", func() error {
 			if !strings.HasPrefix(read(cursor), "3-") {
-				return errors.New(read(cursor + ".said"))
+				return errors.New(read(cursor + ".stderr"))
 			}
 			return nil
 		})
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if n := strings.Count(read(out), "\n"); n != 3 {
-			t.Errorf("the output has %d lines, want 3", n)
+			t.Errorf("got %d lines, want 3", n)
 		}
-		said := read(cursor + ".said")
+		stderr := read(cursor + ".stderr")
 		order := "sync " + out + "\nsync " + cursor + ".new\nrename " + cursor + "\n"
-		if !strings.Contains(said, order) || !strings.Contains(said, "sync "+dir+"\n") {
-			t.Errorf("syncs and renames are\n%swant\n%sand a sync of %s", said, order, dir)
+		if !strings.Contains(stderr, order) || !strings.Contains(stderr, "sync "+dir+"\n") {
+			t.Errorf("got syncs and renames\n%swant\n%sand a sync of %s", stderr, order, dir)
 		}
 	})
 	t.Run("full", func(t *testing.T) {
@@ -163,24 +163,24 @@ require("node:module").syncBuiltinESMExports();
 		cmd := start(t, "/dev/full", cursor)
 		ended := make(chan error, 1)
 		go func() { ended <- cmd.Wait() }()
-		hubtest.Until(t, "the script ends", func() error {
+		hubtest.Until(t, "the script exits", func() error {
 			select {
 			case <-ended:
 				return nil
 			default:
 				if at := read(cursor); strings.HasPrefix(at, "3-") {
-					t.Fatalf("the cursor is %s after changes that were not printed", at)
+					t.Fatalf("got cursor %s, want none before the changes are printed", at)
 				}
-				return errors.New("it follows")
+				return errors.New("still following")
 			}
 		})
 		if at := read(cursor); cmd.ProcessState.ExitCode() != 1 || strings.HasPrefix(at, "3-") {
-			t.Errorf("the script ended with %d and the cursor %q, want 1: %s", cmd.ProcessState.ExitCode(), at, read(cursor+".said"))
+			t.Errorf("exit status = %d with cursor %q, want 1 without one: %s", cmd.ProcessState.ExitCode(), at, read(cursor+".stderr"))
 		}
 	})
 }
 
-// TestPage opens examples/follow/page.html in a browser, while the hub is killed.
+// TestPage opens examples/follow/page.html in a browser while the hub is killed.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
@@ -194,7 +194,7 @@ func TestPage(t *testing.T) {
 		hubtest.Until(t, fmt.Sprintf("the page shows %q", want), func() error {
 			got := browser.Evaluate[[]string](t, tab, `[...document.querySelectorAll("#rows tr")].map(r => r.cells[0].textContent.replace("https://example.org/", "")).sort()`)
 			if fmt.Sprint(got) != fmt.Sprint(want) {
-				return fmt.Errorf("it shows %q, and says %s", got, browser.Evaluate[string](t, tab, `document.getElementById("state").textContent`))
+				return fmt.Errorf("got %q; state: %s", got, browser.Evaluate[string](t, tab, `document.getElementById("state").textContent`))
 			}
 			return nil
 		})
@@ -205,10 +205,10 @@ func TestPage(t *testing.T) {
 	hubtest.Publish(t, h, "demo", append(hubtest.Change("second"), []byte(`{"loc":"https://example.org/first/3","change":"deleted"}`+"\n")...))
 	shows("first/1", "second")
 
-	// The set is made anew: its cursors are gone, and the page begins anew.
+	// The set is recreated: its cursors are gone, and the page starts over.
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
-	hubtest.Publish(t, h, "demo", hubtest.Changes("anew", 2))
+	hubtest.Publish(t, h, "demo", hubtest.Changes("again", 2))
 	h.Kill()
 	h.Start(t)
-	shows("anew/1", "anew/2")
+	shows("again/1", "again/2")
 }

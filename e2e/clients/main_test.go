@@ -1,6 +1,5 @@
-// Package clients tests what is not written in Go: the Python client, the examples, and what
-// the pages for newcomers have them type,
-// each as a program of its own against a built hub.
+// Package clients tests the Python client, the examples, and the commands in the documentation
+// with a built hub.
 package clients
 
 import (
@@ -13,13 +12,12 @@ import (
 
 func TestMain(m *testing.M) { hubtest.Main(m) }
 
-// interpreter returns the path of a program that runs others, or skips the test.
-// make need installs it.
+// interpreter returns the path of a program, or skips the test. make need installs it.
 func interpreter(t *testing.T, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("%s is not installed, so nothing that it runs is tested: apt-get install %s", name, debian)
+		t.Skipf("%s is not installed: apt-get install %s", name, debian)
 	}
 	return path
 }
@@ -37,8 +35,8 @@ func root(t *testing.T, path ...string) string {
 	return abs
 }
 
-// withClient is the environment in which Python finds the client. Python writes no
-// compiled files into the repository.
+// withClient returns an environment in which Python finds the client, and writes no compiled files
+// into the repository.
 func withClient(t *testing.T) []string {
 	return []string{"PYTHONPATH=" + root(t, "clients", "python"), "PYTHONDONTWRITEBYTECODE=1", "no_proxy=127.0.0.1"}
 }

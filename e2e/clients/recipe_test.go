@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A website has pages that come and go. A page with the text "down" cannot be fetched.
+// A website has pages that are added and removed. A page with the text "down" cannot be fetched.
 type website struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -37,7 +37,7 @@ func (w *website) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// set changes a page, and publishes that; no text: it is deleted.
+// set changes a page, and publishes the change. An empty text deletes the page.
 func (w *website) set(t *testing.T, h *hubtest.Hub, page, text string) {
 	t.Helper()
 	kind := "updated"
@@ -50,7 +50,7 @@ func (w *website) set(t *testing.T, h *hubtest.Hub, page, text string) {
 	hubtest.Publish(t, h, "demo", fmt.Appendf(nil, `{"loc":"%s%s","change":"%s"}`+"\n", w.URL, page, kind))
 }
 
-// TestSearch feeds the search index, while it is killed, and the hub, too.
+// TestSearch feeds the search index while it and the hub are killed.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	web := &website{pages: map[string]string{}}
@@ -67,14 +67,14 @@ func TestSearch(t *testing.T) {
 	finds := func(words string, want ...string) {
 		t.Helper()
 		hubtest.Until(t, fmt.Sprintf("%s is found at %q", words, want), func() error {
-			code, out, said := hubtest.Run(t, withClient(t), nil, python(t), search("find", words)...)
+			code, out, stderr := hubtest.Run(t, withClient(t), nil, python(t), search("find", words)...)
 			var got []string
 			for line := range strings.Lines(out) {
 				loc, _, _ := strings.Cut(line, "\t")
 				got = append(got, strings.TrimPrefix(loc, web.URL))
 			}
 			if slices.Sort(got); code != 0 || !slices.Equal(got, want) {
-				return fmt.Errorf("it is found at %q; %s", got, said)
+				return fmt.Errorf("found at %q; %s", got, stderr)
 			}
 			return nil
 		})
@@ -89,7 +89,7 @@ func TestSearch(t *testing.T) {
 	finds("change", "/b")
 	p.Kill()
 	web.set(t, h, "/b", "")
-	web.set(t, h, "/c", "It changed while nobody looked")
+	web.set(t, h, "/c", "It changed in the meantime")
 	h.Kill()
 	p = feed()
 	h.Start(t)
@@ -97,12 +97,12 @@ func TestSearch(t *testing.T) {
 	web.set(t, h, "/d", "changing")
 	finds("change", "/c", "/d")
 	p.Kill()
-	if code, out, said := hubtest.Run(t, withClient(t), nil, python(t), search("audit", h.URL, "demo")...); code != 0 || strings.TrimSpace(out) != "in sync" {
-		t.Errorf("the audit ended with %d: %s%s", code, out, said)
+	if code, out, stderr := hubtest.Run(t, withClient(t), nil, python(t), search("audit", h.URL, "demo")...); code != 0 || strings.TrimSpace(out) != "in sync" {
+		t.Errorf("audit exited with %d, want 0 and in sync: %s%s", code, out, stderr)
 	}
 }
 
-// TestTable publishes an SQL table as it changes.
+// TestTable publishes the changes of an SQL table.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	h := hubtest.StartHub(t)
@@ -114,8 +114,8 @@ func TestTable(t *testing.T) {
 db = sqlite3.connect(sys.argv[1])
 db.executescript(sys.argv[2])
 db.commit()`
-		if code, _, said := hubtest.Run(t, nil, nil, python(t), "-c", script, db, statements); code != 0 {
-			t.Fatal(said)
+		if code, _, stderr := hubtest.Run(t, nil, nil, python(t), "-c", script, db, statements); code != 0 {
+			t.Fatal(stderr)
 		}
 	}
 	start := func(flags ...string) *hubtest.Process {
@@ -127,7 +127,7 @@ db.commit()`
 		t.Helper()
 		p := start(flags...)
 		if code := p.Wait(); code != want {
-			t.Fatalf("table.py ended with %d: %s%s", code, p.Stdout, p.Stderr)
+			t.Fatalf("table.py exited with %d: %s%s", code, p.Stdout, p.Stderr)
 		}
 		return p.Stdout.String() + p.Stderr.String()
 	}
@@ -140,7 +140,7 @@ db.commit()`
 			got = append(got, c.Change+" "+strings.TrimPrefix(c.Loc, "https://example.org/articles/"))
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("published was %q, not %q", got, want)
+			t.Errorf("published changes = %q, want %q", got, want)
 		}
 	}
 	sql(`CREATE TABLE article (id INTEGER PRIMARY KEY, published INTEGER, changed TEXT, body TEXT);
@@ -148,8 +148,8 @@ db.commit()`
 		(4, 1, '2026-01-01 10:00:00', 'four'), (5, 1, '2026-01-01 10:00:00', 'grün')`)
 	publish(0)
 	news(0, "created 1", "created 2", "created 4", "created 5")
-	if said := publish(0); said != "" {
-		t.Errorf("without a change it says %s", said)
+	if out := publish(0); out != "" {
+		t.Errorf("output without changes = %q, want none", out)
 	}
 	sql(`UPDATE article SET changed = '2026-01-02 10:00:00', body = 'new' WHERE id = 2; UPDATE article SET published = 1 WHERE id = 3; DELETE FROM article WHERE id = 4`)
 	h.Kill()
@@ -157,20 +157,20 @@ db.commit()`
 	p.WaitLog("retrying in")
 	h.Start(t)
 	if code := p.Wait(); code != 0 {
-		t.Fatalf("table.py ended with %d: %s", code, p.Stderr)
+		t.Fatalf("table.py exited with %d: %s", code, p.Stderr)
 	}
 	news(4, "created 3", "deleted 4", "updated 2")
 
 	sql(`DELETE FROM article`)
-	if said := publish(1); !strings.Contains(said, "4 resources would be deleted") {
-		t.Errorf("an empty table says %s", said)
+	if out := publish(1); !strings.Contains(out, "4 resources would be deleted") {
+		t.Errorf("output with an empty table = %q, want an error about deletions", out)
 	}
 	news(7)
 	publish(0, "--delete-all")
 	news(7, "deleted 1", "deleted 2", "deleted 3", "deleted 5")
 }
 
-// TestTableSync publishes an SQL table as it changes by the command of examples/README.md.
+// TestTableSync publishes the changes of an SQL table with the command in examples/README.md.
 func TestTableSync(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile(root(t, "examples", "README.md"))
@@ -185,12 +185,12 @@ func TestTableSync(t *testing.T) {
 	env := []string{"PATH=" + filepath.Dir(hubtest.Rspublish) + string(filepath.ListSeparator) + os.Getenv("PATH"), "RSPUBLISH_HUB=" + h.URL}
 	sync := func(statements, want string) {
 		t.Helper()
-		if code, _, said := hubtest.Run(t, nil, nil, sqlite, filepath.Join(dir, "articles.db"), statements); code != 0 {
-			t.Fatal(said)
+		if code, _, stderr := hubtest.Run(t, nil, nil, sqlite, filepath.Join(dir, "articles.db"), statements); code != 0 {
+			t.Fatal(stderr)
 		}
-		code, stdout, said := hubtest.Run(t, env, nil, "/bin/sh", "-c", "cd "+dir+" && "+command)
+		code, stdout, stderr := hubtest.Run(t, env, nil, "/bin/sh", "-c", "cd "+dir+" && "+command)
 		if code != 0 || !strings.Contains(stdout, want) {
-			t.Errorf("%s ends with %d and says %s%s\nnot %s", command, code, stdout, said, want)
+			t.Errorf("%s exited with %d, output %s%s, want %s", command, code, stdout, stderr, want)
 		}
 	}
 	sync(`CREATE TABLE article (id INTEGER PRIMARY KEY, published INTEGER, changed TEXT, body TEXT);
@@ -199,7 +199,7 @@ func TestTableSync(t *testing.T) {
 	sync(`UPDATE article SET changed = '2026-01-02 10:00:00' WHERE id = 2; UPDATE article SET published = 1 WHERE id = 3; DELETE FROM article WHERE id = 1`, "1 created, 1 updated, 1 deleted")
 }
 
-// TestIndex holds the list of the examples: each is in it, and its links lead somewhere.
+// TestIndex checks that the list of examples is complete, and that its links resolve.
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(root(t, "examples", "README.md"))
@@ -208,7 +208,7 @@ func TestIndex(t *testing.T) {
 	}
 	files, err := filepath.Glob(root(t, "examples", "*", "*"))
 	if err != nil || len(files) == 0 {
-		t.Fatalf("%d examples, %v", len(files), err)
+		t.Fatalf("got %d examples, %v", len(files), err)
 	}
 	for _, file := range files {
 		name, err := filepath.Rel(root(t, "examples"), file)

@@ -14,18 +14,17 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestResync has the Python client "resync" copy a site by what a hub says of it: the
-// Resource List first, then the Change List, as it does for readers of core 1.0 and of 1.1.
-// RSHUB_RESYNC is a checkout of https://github.com/resync/resync, which is no package of
-// Debian.
+// TestResync copies a site with the Python client "resync" from the documents of a hub: first the
+// Resource List, then the Change List, in the forms of core 1.0 and 1.1. RSHUB_RESYNC is a checkout
+// of https://github.com/resync/resync, which is not in Debian.
 func TestResync(t *testing.T) {
 	t.Parallel()
 	checkout := os.Getenv("RSHUB_RESYNC")
 	if checkout == "" {
-		t.Skip("RSHUB_RESYNC is not set: git clone https://github.com/resync/resync, and give the path")
+		t.Skip("RSHUB_RESYNC is not set; git clone https://github.com/resync/resync and set it to the path")
 	}
-	if code, _, said := hubtest.Run(t, nil, nil, python(t), "-c", "import dateutil, defusedxml"); code != 0 {
-		t.Skipf("resync needs more: apt-get install python3-dateutil python3-defusedxml: %s", said)
+	if code, _, stderr := hubtest.Run(t, nil, nil, python(t), "-c", "import dateutil, defusedxml"); code != 0 {
+		t.Skipf("resync lacks modules: apt-get install python3-dateutil python3-defusedxml: %s", stderr)
 	}
 	for _, version := range []string{"1.0", "1.1"} {
 		t.Run(version, func(t *testing.T) {
@@ -42,8 +41,8 @@ func TestResync(t *testing.T) {
 			}
 			publish := func() {
 				t.Helper()
-				if code, _, said := hubtest.Run(t, nil, nil, hubtest.Rspublish, "sync", "-hub", h.URL, "-set", "site", "-base", web.URL+"/", "-state", home, "-max-delete", "all", site); code != 0 {
-					t.Fatalf("sync ends with %d: %s", code, said)
+				if code, _, stderr := hubtest.Run(t, nil, nil, hubtest.Rspublish, "sync", "-hub", h.URL, "-set", "site", "-base", web.URL+"/", "-state", home, "-max-delete", "all", site); code != 0 {
+					t.Fatalf("rspublish sync exited with %d: %s", code, stderr)
 				}
 			}
 			resync := func(args ...string) {
@@ -51,18 +50,18 @@ func TestResync(t *testing.T) {
 				script := `import os, sys; os.chdir(sys.argv[1]); sys.path.insert(0, sys.argv[2]); sys.argv = sys.argv[2:]; exec(open(os.path.join(sys.argv[0], "resync-sync")).read())`
 				args = append([]string{"-c", script, home, checkout, "--noauth", "--verbose", "--spec-version", version,
 					"--sitemap", h.URL + "/sets/site/resourcelist.xml"}, append(args, web.URL+"/="+copied)...)
-				if code, out, said := hubtest.Run(t, []string{"no_proxy=127.0.0.1"}, nil, python(t), args...); code != 0 || strings.Contains(out+said, "Error") {
-					t.Fatalf("resync ends with %d: %s%s", code, out, said)
+				if code, out, stderr := hubtest.Run(t, []string{"no_proxy=127.0.0.1"}, nil, python(t), args...); code != 0 || strings.Contains(out+stderr, "Error") {
+					t.Fatalf("resync exited with %d: %s%s", code, out, stderr)
 				}
 			}
 			same := func() {
 				t.Helper()
 				if got, want := files(t, copied), files(t, site); got != want {
-					t.Fatalf("the copy has\n%s, want\n%s", got, want)
+					t.Fatalf("got copy\n%s, want\n%s", got, want)
 				}
 			}
 
-			// Else resync repeats what is older than the copy.
+			// Otherwise resync repeats changes that are older than the copy.
 			hubtest.Must(t, http.StatusOK, http.MethodPut, h.URL+"/sets/site", []byte(`{"lastmod":"datetime"}`))
 			for i := range 5 {
 				put(fmt.Sprintf("%d.txt", i), fmt.Sprint("content ", i))
@@ -72,16 +71,16 @@ func TestResync(t *testing.T) {
 			resync("--baseline")
 			same()
 
-			hubtest.Until(t, "another second has begun", func() error { // resync compares whole seconds
-				if begun := time.Now().Truncate(time.Second); time.Since(begun) > 100*time.Millisecond {
-					return fmt.Errorf("it is %v", begun)
+			hubtest.Until(t, "another second has started", func() error { // resync compares whole seconds
+				if start := time.Now().Truncate(time.Second); time.Since(start) > 100*time.Millisecond {
+					return fmt.Errorf("got %v", start)
 				}
 				return nil
 			})
 			put("0.txt", "changed")
 			put("new.txt", "new")
-			// Not the newest one: resync begins with the change that it knows, and takes a creation
-			// and a deletion in one list for nothing.
+			// Not the newest one: resync starts with the change that it knows, and ignores a creation
+			// and a deletion in the same list.
 			if err := os.Remove(filepath.Join(site, "1.txt")); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +91,7 @@ func TestResync(t *testing.T) {
 	}
 }
 
-// files returns the names and contents in a directory.
+// files returns the names and contents of the files in a directory.
 func files(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder

@@ -23,7 +23,7 @@ func TestDocumentedSignatureCheck(t *testing.T) {
 	_, section, _ := strings.Cut(string(text), "\n## Signatures\n")
 	example := regexp.MustCompile("(?s)```python\n(.*?)\n```").FindStringSubmatch(section)
 	if example == nil {
-		t.Fatal("docs/callbacks.md, Signatures: got no example in Python, want one")
+		t.Fatal("found no Python example under Signatures in docs/callbacks.md")
 	}
 	program := filepath.Join(t.TempDir(), "example.py")
 	source := `import os, sys

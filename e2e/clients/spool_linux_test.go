@@ -13,9 +13,8 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// TestReceiverSpool has each receiver begin its file, and fill it. The name of a new file is
-// durable before the first delivery is answered. A line of which only a part could be
-// written is not answered with 2xx.
+// TestReceiverSpool checks the file of each receiver. The name of a new file must be durable before
+// the response to the first delivery, and a partly written line must not get a response of 2xx.
 func TestReceiverSpool(t *testing.T) {
 	t.Parallel()
 	for language, command := range receivers {
@@ -29,7 +28,7 @@ func TestReceiverSpool(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer syscall.Close(watch) //nolint:errcheck // nothing is written
+			defer syscall.Close(watch) //nolint:errcheck // opened only for reading
 			if _, err := syscall.InotifyAddWatch(watch, dir, syscall.IN_CREATE|syscall.IN_OPEN); err != nil {
 				t.Fatal(err)
 			}
@@ -38,14 +37,14 @@ func TestReceiverSpool(t *testing.T) {
 			r.start(t)
 			first := notification(0, 1, "")
 			if got := r.post(t, first, sign(r.secret, first)); got != http.StatusNoContent {
-				t.Fatalf("the first delivery is answered %d, want 204: %s", got, r.Stderr.String())
+				t.Fatalf("first delivery = %d, want 204: %s", got, r.Stderr.String())
 			}
 			b := make([]byte, 4096)
 			n, err := syscall.Read(watch, b)
 			if err != nil {
 				t.Fatal(err)
 			}
-			created, synced := false, false // a sync begins with opening the directory
+			created, synced := false, false // a sync opens the directory
 			for b = b[:n]; len(b) > 0; {
 				e := (*syscall.InotifyEvent)(unsafe.Pointer(&b[0]))
 				created = created || e.Mask&syscall.IN_CREATE != 0
@@ -53,26 +52,26 @@ func TestReceiverSpool(t *testing.T) {
 				b = b[syscall.SizeofInotifyEvent+e.Len:]
 			}
 			if !created || !synced {
-				t.Errorf("the file was made: %t; then its directory was opened: %t", created, synced)
+				t.Errorf("file created: %t, directory opened afterwards: %t, want both", created, synced)
 			}
 
 			big := notification(1, 101, "")
 			a, err := hubtest.Request(http.MethodPost, r.url, strings.NewReader(big), "X-Hub-Signature: "+sign(r.secret, big))
 			if err == nil && a.Status < 300 {
-				t.Errorf("a delivery that does not fit is answered %d", a.Status)
+				t.Errorf("delivery that does not fit = %d, want an error", a.Status)
 			}
 			r.Kill()
 			r.command = whole
 			r.start(t)
 			if got := r.post(t, big, sign(r.secret, big)); got != http.StatusNoContent {
-				t.Errorf("the delivery is then answered %d, want 204: %s", got, r.Stderr.String())
+				t.Errorf("delivery after a restart = %d, want 204: %s", got, r.Stderr.String())
 			}
 			var marks []string
 			for _, l := range r.lines(t) {
 				marks = append(marks, fmt.Sprint(l.Mark, " ", len(l.Changes)))
 			}
 			if want := []string{"1 1", "101 100"}; !slices.Equal(marks, want) {
-				t.Errorf("the file has the marks and changes %q, want %q", marks, want)
+				t.Errorf("got marks and changes %q, want %q", marks, want)
 			}
 		})
 	}

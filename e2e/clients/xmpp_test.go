@@ -17,8 +17,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A prosody is an XMPP server with a pubsub service, which knows two users. It can be
-// stopped and started again.
+// A prosody is an XMPP server with a pubsub service and two users. It can be stopped and restarted.
 type prosody struct {
 	*hubtest.Process
 	program, config string
@@ -81,11 +80,11 @@ func (p *prosody) stop() {
 	p.Wait()
 }
 
-// A subscriber is a process that prints the items of the node as it sees them first.
+// A subscriber is a process that prints the items of the node in order of arrival.
 type subscriber struct{ *hubtest.Process }
 
-// locs are those of the items that it has, in its order. Each payload has to be an entry of
-// a Change List.
+// locs returns the locs of the received items in order. Each payload must be an entry of a Change
+// List.
 func (s subscriber) locs(t *testing.T) (all []string) {
 	t.Helper()
 	for _, it := range s.items(t) {
@@ -98,37 +97,37 @@ func (s subscriber) items(t *testing.T) []resourcesync.Item {
 	t.Helper()
 	text := bytes.NewBufferString(`<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:rs="http://www.openarchives.org/rs/terms/"><rs:md capability="changelist"/>`)
 	for line := range strings.Lines(s.Stdout.String()) {
-		if _, payload, ok := strings.Cut(line, "\t"); ok && strings.HasSuffix(payload, "\n") { // else it is being written
+		if _, payload, ok := strings.Cut(line, "\t"); ok && strings.HasSuffix(payload, "\n") { // otherwise incomplete
 			text.WriteString(payload)
 		}
 	}
 	text.WriteString("</urlset>")
 	d, err := resourcesync.ReadXML(text, resourcesync.Limits{})
 	if err != nil {
-		t.Fatalf("the payloads are no entries: %v", err)
+		t.Fatalf("parse payloads as entries: %v", err)
 	}
 	return d.Items
 }
 
-// has waits until the subscriber has seen these, and nothing else, in this order.
-func (s subscriber) has(t *testing.T, want []string) {
+// waitItems waits until the subscriber has received exactly these items in this order.
+func (s subscriber) waitItems(t *testing.T, want []string) {
 	t.Helper()
 	var got []string
 	hubtest.Until(t, fmt.Sprintf("the subscriber has %d items", len(want)), func() error {
 		if got = s.locs(t); len(got) < len(want) {
-			return fmt.Errorf("it has %d", len(got))
+			return fmt.Errorf("got %d", len(got))
 		}
 		return nil
 	})
 	for i := range got {
 		if i == len(want) || got[i] != want[i] {
-			t.Fatalf("item %d of the subscriber is another one: it has %q, want %q", i, got[i:], want[i:])
+			t.Fatalf("items from %d on = %q, want %q", i, got[i:], want[i:])
 		}
 	}
 }
 
-// withSlixmpp returns the path of a Python that has slixmpp, or skips the test. Debian's
-// packages are for Debian's Python, which need not be the first one of the path.
+// withSlixmpp returns the path of a Python that has slixmpp, or skips the test. The packages of Debian
+// are for its own Python, which may not be the first one in PATH.
 func withSlixmpp(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{python(t), "/usr/bin/python3"} {
@@ -136,12 +135,12 @@ func withSlixmpp(t *testing.T) string {
 			return program
 		}
 	}
-	t.Skip("slixmpp is not installed, so the bridge to XMPP is not tested: apt-get install python3-slixmpp")
+	t.Skip("slixmpp is not installed: apt-get install python3-slixmpp")
 	return ""
 }
 
-// TestXMPP has examples/xmpp/bridge.py publish the changes of a set at a pubsub node, while
-// it is killed, and the hub and the XMPP server, too. Nothing is left out, and the order holds.
+// TestXMPP runs examples/xmpp/bridge.py, which publishes the changes of a set at a pubsub node, while
+// it, the hub and the XMPP server are killed. No change is lost, and the order is kept.
 func TestXMPP(t *testing.T) {
 	t.Parallel()
 	program := withSlixmpp(t)
@@ -173,16 +172,16 @@ func TestXMPP(t *testing.T) {
 
 	b = bridge()
 	s := subscribe()
-	s.has(t, want)
+	s.waitItems(t, want)
 	whole := s.items(t)[0]
 	if whole.Change.Change != resourcesync.Updated || whole.Lastmod.IsZero() || whole.Datetime.IsZero() || whole.Hash != "md5:1584abdf8ebdc9802ac0c6a7402c03b6" ||
 		whole.Length == nil || *whole.Length != 7 || whole.Type != "text/html" || len(whole.Links) != 1 || whole.Links[0].Pri != 1 ||
 		!strings.Contains(s.Stdout.String(), `:position="1"`) {
-		t.Errorf("the whole entry arrives as %+v", whole)
+		t.Errorf("got entry %+v, want all members", whole)
 	}
 
 	publish("killed", 100)
-	hubtest.Until(t, "the bridge is at work", func() error {
+	hubtest.Until(t, "the bridge has published items", func() error {
 		if len(s.locs(t)) < 10 {
 			return errors.New("not yet")
 		}
@@ -190,33 +189,33 @@ func TestXMPP(t *testing.T) {
 	})
 	b.Kill()
 	if n := len(s.locs(t)); n == len(want) {
-		t.Log("the bridge was killed when it had published all")
+		t.Log("the bridge was killed after it had published everything")
 	}
 	b = bridge()
-	s.has(t, want)
+	s.waitItems(t, want)
 
 	server.stop()
 	publish("offline", 50)
 	b.WaitLog("to XMPP: ")
 	server.start(t)
-	s.has(t, want)
+	s.waitItems(t, want)
 
 	h.Kill()
 	h.Start(t)
 	publish("hub", 10)
-	s.has(t, want)
+	s.waitItems(t, want)
 
-	// The node keeps as many items as it was made for.
-	subscribe().has(t, want[len(want)-80:])
+	// The node keeps the configured number of items.
+	subscribe().waitItems(t, want[len(want)-80:])
 
 	b.Signal(syscall.SIGTERM)
 	if code := b.Wait(); code != 0 {
-		t.Errorf("SIGTERM ends the bridge with %d", code)
+		t.Errorf("exit status of the bridge after SIGTERM = %d, want 0", code)
 	}
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, h.URL+"/sets/demo", nil)
-	hubtest.Publish(t, h, "demo", hubtest.Changes("anew", 1))
+	hubtest.Publish(t, h, "demo", hubtest.Changes("again", 1))
 	b = bridge()
 	if code := b.Wait(); code != 3 || !strings.Contains(b.Stderr.String(), "remove "+cursor) {
-		t.Errorf("a cursor that is gone ends the bridge with %d: %s", code, b.Stderr.String())
+		t.Errorf("exit status of the bridge with a gone cursor = %d, want 3 and advice: %s", code, b.Stderr.String())
 	}
 }

@@ -17,23 +17,23 @@ var deliveries = []rule{
 		err := xml.Unmarshal(d.Body, &doc)
 		ct, ce := d.Header.Get("Content-Type"), d.Header.Get("Content-Encoding")
 		if ct != "application/xml" || ce != "" || err != nil || doc.XMLName.Local != "urlset" {
-			t.Errorf("Content-Type %q, Content-Encoding %q, %v, %v: %s", ct, ce, doc.XMLName, err, trial.Tail(string(d.Body)))
+			t.Errorf("got Content-Type %q, Content-Encoding %q, root %v, error %v: %s", ct, ce, doc.XMLName, err, trial.Tail(string(d.Body)))
 		}
 	}},
 	{"7 one Link header names the hub and, once, the topic", func(t *trial.Trial) {
 		d, tp := someDelivery(t)
 		hubs := trial.Links(d.Header, "hub")
 		if len(hubs) == 0 || hubs[0] != t.Hub.URL+"/hub" || trial.SelfOf(&d) != tp.URL || len(d.Header.Values("Link")) != 1 {
-			t.Errorf("Link is %q", d.Header.Values("Link"))
+			t.Errorf("Link = %q, want one with hub and topic", d.Header.Values("Link"))
 		}
 	}},
 	{"7 any 2xx with any body is success", func(t *trial.Trial) {
 		tp := t.Topic()
-		all := []*trial.Callback{taking(t, tp, trial.ReplyBody(200, func(string) string { return "hub.mode=unsubscribe" + strings.Repeat("x", 1<<20) }))}
+		all := []*trial.Callback{subscribeWith(t, tp, trial.ReplyBody(200, func(string) string { return "hub.mode=unsubscribe" + strings.Repeat("x", 1<<20) }))}
 		for _, code := range []int{200, 201, 202, 204, 205, 226, 299} {
-			all = append(all, taking(t, tp, trial.Status(code)))
+			all = append(all, subscribeWith(t, tp, trial.Status(code)))
 		}
-		gets(t, tp, all...)
+		wantOnce(t, tp, all...)
 	}},
 	{"7 any other status is a failure and is retried", func(t *trial.Trial) {
 		tp := t.Topic()
@@ -41,7 +41,7 @@ var deliveries = []rule{
 		for _, code := range []int{304, 400, 401, 403, 404, 405, 413, 429, 500, 501, 503, 599} {
 			replies = append(replies, trial.Status(code))
 		}
-		failing(t, tp, append(replies, trial.HangUp)...)
+		checkRetries(t, tp, append(replies, trial.HangUp)...)
 	}},
 	{"7 a redirect is a failure and is not followed", func(t *trial.Trial) {
 		tp, elsewhere := t.Topic(), t.Callback("/elsewhere")
@@ -49,15 +49,15 @@ var deliveries = []rule{
 		for _, code := range []int{301, 302, 303, 307, 308} {
 			replies = append(replies, trial.Status(code, "Location: "+elsewhere.URL))
 		}
-		failing(t, tp, replies...)
+		checkRetries(t, tp, replies...)
 		if n := len(elsewhere.Requests()); n > 0 {
-			t.Errorf("redirects are followed %d times", n)
+			t.Errorf("got %d followed redirects, want 0", n)
 		}
 	}},
 	{"7 a 410 ends one subscription, which may be made again", func(t *trial.Trial) {
 		tp, other := t.Topic(), t.Callback("")
 		t.Subscribe(other, tp)
-		c := taking(t, tp, trial.Status(http.StatusGone), trial.Status(http.StatusOK))
+		c := subscribeWith(t, tp, trial.Status(http.StatusGone), trial.Status(http.StatusOK))
 		t.PublishRounds(tp, other, 3)
 		t.WaitRequests(c, trial.Delivery, 1)
 		t.Subscribe(c, tp)
@@ -66,10 +66,10 @@ var deliveries = []rule{
 	}},
 	{"7 hanging and failing callbacks delay no other", func(t *trial.Trial) {
 		tp := t.Topic()
-		noEnd := func(w http.ResponseWriter, _ *trial.CallbackRequest, over <-chan struct{}) {
+		noEnd := func(w http.ResponseWriter, _ *trial.CallbackRequest, done <-chan struct{}) {
 			w.WriteHeader(http.StatusOK)
 			_ = http.NewResponseController(w).Flush()
-			<-over
+			<-done
 		}
 		replies := []trial.Reply{trial.Status(500), noEnd}
 		for range 4 {
@@ -93,26 +93,26 @@ var deliveries = []rule{
 	{"7 many simultaneous subscriptions are verified and receive changes", func(t *trial.Trial) {
 		tp := t.Topic()
 		var all []*trial.Callback
-		answers := make(chan string, 100)
-		for range cap(answers) {
+		statuses := make(chan string, 100)
+		for range cap(statuses) {
 			c := t.Callback("")
 			all = append(all, c)
 			go func() {
 				form := strings.NewReader(trial.Form("subscribe", c.URL, tp.URL).Encode())
 				a, err := trial.Exchange(t.Hub.Client, http.MethodPost, t.Hub.URL+"/hub", form, trial.AsForm)
 				if err != nil {
-					answers <- err.Error()
+					statuses <- err.Error()
 					return
 				}
-				answers <- fmt.Sprint(a.Status)
+				statuses <- fmt.Sprint(a.Status)
 			}()
 		}
 		for range all {
-			if a := <-answers; a != "202" {
-				t.Errorf("a subscription is answered %s", a)
+			if a := <-statuses; a != "202" {
+				t.Errorf("subscribe = %s, want 202", a)
 			}
 		}
-		gets(t, tp, all...)
+		wantOnce(t, tp, all...)
 	}},
 }
 
@@ -129,15 +129,15 @@ var signatures = []rule{
 		for secret, c := range all {
 			t.WaitDelivery(c, mark)
 			for _, d := range c.Requests(trial.Delivery) {
-				if signed(t, d, secret); strings.HasPrefix(d.Header.Get("X-Hub-Signature"), "sha1=") {
-					t.Errorf("X-Hub-Signature is %q", d.Header.Get("X-Hub-Signature"))
+				if checkSigned(t, d, secret); strings.HasPrefix(d.Header.Get("X-Hub-Signature"), "sha1=") {
+					t.Errorf("X-Hub-Signature = %q", d.Header.Get("X-Hub-Signature"))
 				}
 			}
 		}
 	}},
 	{"7.1 no secret, no signature", func(t *trial.Trial) {
 		if d, _ := someDelivery(t); d.Header.Get("X-Hub-Signature") != "" {
-			t.Errorf("X-Hub-Signature is %q", d.Header.Get("X-Hub-Signature"))
+			t.Errorf("X-Hub-Signature = %q", d.Header.Get("X-Hub-Signature"))
 		}
 	}},
 	{"8.3 the secret is never sent", func(t *trial.Trial) {
@@ -147,13 +147,13 @@ var signatures = []rule{
 		t.WaitDelivery(c, t.Publish(tp))
 		for _, a := range c.Requests() {
 			if text := fmt.Sprint(a.Target, a.Header, string(a.Body)); strings.Contains(text, secret) {
-				t.Errorf("the secret is in %s", trial.Tail(text))
+				t.Errorf("request has the secret: %s", trial.Tail(text))
 			}
 		}
 	}},
 }
 
-// someDelivery is a delivery of a subscription without a secret.
+// someDelivery returns a delivery of a subscription without a secret.
 func someDelivery(t *trial.Trial) (trial.CallbackRequest, *trial.Topic) {
 	t.Helper()
 	c, tp := t.Callback(""), t.Topic()
@@ -161,8 +161,8 @@ func someDelivery(t *trial.Trial) (trial.CallbackRequest, *trial.Topic) {
 	return t.WaitDelivery(c, t.Publish(tp)), tp
 }
 
-// taking is a subscriber that answers its deliveries so.
-func taking(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) *trial.Callback {
+// subscribeWith returns a subscriber with the given replies to its deliveries.
+func subscribeWith(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) *trial.Callback {
 	t.Helper()
 	c := t.Callback("")
 	c.Respond(trial.Delivery, replies...)
@@ -170,20 +170,20 @@ func taking(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) *trial.Call
 	return c
 }
 
-// failing has a callback fail in each way once, and checks that it gets that change
-// again, and the next one.
-func failing(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) {
+// checkRetries has a callback fail once with each reply, and checks that the hub retries the delivery
+// and continues with the next one.
+func checkRetries(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) {
 	t.Helper()
 	var all []*trial.Callback
 	for _, r := range replies {
-		all = append(all, taking(t, tp, r, trial.Status(http.StatusOK)))
+		all = append(all, subscribeWith(t, tp, r, trial.Status(http.StatusOK)))
 	}
 	mark := t.Publish(tp)
 	for i, c := range all {
 		t.WaitDelivery(c, mark)
 		if c.CountDeliveries(mark) < 2 {
-			t.Errorf("way %d to fail counts as success", i+1)
+			t.Errorf("delivery after failure %d was not retried", i+1)
 		}
 	}
-	gets(t, tp, all...)
+	wantOnce(t, tp, all...)
 }

@@ -1,6 +1,6 @@
-// Package conformance holds the built hub against WebSub (W3C Recommendation of 23
-// January 2018) and ResourceSync Change Notification (1.0.1), rule by rule, and walks its
-// documents with a reader that knows only the text of ResourceSync core 1.1.
+// Package conformance checks the built hub against WebSub (W3C Recommendation of 23 January 2018) and
+// ResourceSync Change Notification (1.0.1), rule by rule, and walks its documents with a reader that
+// implements only the text of ResourceSync core 1.1.
 package conformance
 
 import (
@@ -17,33 +17,32 @@ import (
 
 func TestMain(m *testing.M) { hubtest.Main(m) }
 
-// A rule is one thing that a hub has to do. Its name begins with the section of the
-// standard.
+// A rule is a requirement for a hub. Its name starts with the section of the standard.
 type rule struct {
-	name string
-	hold func(t *trial.Trial)
+	name  string
+	check func(t *trial.Trial)
 }
 
 var webSub = slices.Concat(requests, verifications, renewals, removals, deliveries, signatures)
 
-// TestWebSub holds the hub against each rule of WebSub.
-func TestWebSub(t *testing.T) { holds(t, webSub) }
+// TestWebSub checks each rule of WebSub.
+func TestWebSub(t *testing.T) { checkRules(t, webSub) }
 
-// TestChangeNotification holds the hub against each rule of Change Notification.
-func TestChangeNotification(t *testing.T) { holds(t, notifications) }
+// TestChangeNotification checks each rule of Change Notification.
+func TestChangeNotification(t *testing.T) { checkRules(t, notifications) }
 
-func holds(t *testing.T, rules []rule) {
+func checkRules(t *testing.T, rules []rule) {
 	t.Parallel()
 	h := start(t)
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
-			r.hold(hubtest.NewTrial(t, h))
+			r.check(hubtest.NewTrial(t, h))
 		})
 	}
 }
 
-// TestTable checks the lists of rules in docs/conformance.md. Each rule has a hub that breaks it.
+// TestTable checks the lists of rules in docs/conformance.md, and that each rule has a hub that violates it.
 func TestTable(t *testing.T) {
 	var b strings.Builder
 	all := wrongs()
@@ -51,7 +50,7 @@ func TestTable(t *testing.T) {
 		b.WriteString([]string{"WebSub:\n\n", "\nChange Notification:\n\n"}[i])
 		for _, r := range rules {
 			if all[r.name].does == "" {
-				t.Errorf("rule %q: got no hub that breaks it, want one", r.name)
+				t.Errorf("rule %q: found no hub that violates it", r.name)
 			}
 			fmt.Fprintf(&b, "- %s\n", r.name)
 		}
@@ -59,42 +58,41 @@ func TestTable(t *testing.T) {
 	tabletest.Check(t, "../../docs/conformance.md", "rules", b.String())
 }
 
-// start starts a hub that waits an hour for a callback's answer: who is held up by a
-// callback that hangs gets nothing while the test lasts.
+// start starts a hub with a callback timeout of an hour: deliveries that wait for a hanging callback
+// do not arrive during the test.
 func start(t *testing.T) *hubtest.Hub {
 	t.Helper()
 	return hubtest.StartWebSub(t, "RSHUB_CALLBACK_TIMEOUT=1h")
 }
 
-// nothing checks that a callback gets no changes any more, soon or at once, which a
-// witness gets.
-func nothing(t *trial.Trial, c *trial.Callback, tp *trial.Topic, witness *trial.Callback) {
+// wantNoMore waits until a callback gets no more changes, while a witness does.
+func wantNoMore(t *trial.Trial, c *trial.Callback, tp *trial.Topic, witness *trial.Callback) {
 	t.Helper()
-	t.Wait("nothing is delivered any more", func() error {
+	t.Wait("deliveries stop", func() error {
 		for _, mark := range t.PublishRounds(tp, witness, 8) {
 			if c.CountDeliveries(mark) > 0 {
-				return errors.New("changes are delivered")
+				return errors.New("still delivering")
 			}
 		}
 		return nil
 	})
 }
 
-// never checks that callbacks never got anything delivered, while another did.
-func never(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
+// wantNone checks that callbacks got no deliveries, while a witness did.
+func wantNone(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
 	t.Helper()
 	witness := t.Callback("")
 	t.Subscribe(witness, tp)
 	t.PublishRounds(tp, witness, 3)
 	for i, c := range callbacks {
 		if all := c.Requests(trial.Delivery); len(all) > 0 {
-			t.Errorf("callback %d got %d deliveries, the first: %s", i+1, len(all), trial.Tail(string(all[0].Body)))
+			t.Errorf("callback %d got %d deliveries, want none; first: %s", i+1, len(all), trial.Tail(string(all[0].Body)))
 		}
 	}
 }
 
-// gets checks that callbacks get changes, each once.
-func gets(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
+// wantOnce checks that callbacks get each change once.
+func wantOnce(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
 	t.Helper()
 	marks := []string{t.Publish(tp), t.Publish(tp), t.Publish(tp)}
 	for i, c := range callbacks {
@@ -103,14 +101,14 @@ func gets(t *trial.Trial, tp *trial.Topic, callbacks ...*trial.Callback) {
 		}
 		for _, mark := range marks {
 			if n := c.CountDeliveries(mark); n != 1 {
-				t.Errorf("callback %d got a change %d times", i+1, n)
+				t.Errorf("callback %d got a change %d times, want once", i+1, n)
 			}
 		}
 	}
 }
 
-// signed checks that a delivery is signed with a secret, as 8.3 wants it.
-func signed(t *trial.Trial, d trial.CallbackRequest, secret string) {
+// checkSigned checks that a delivery is signed with a secret, as section 8.3 requires.
+func checkSigned(t *trial.Trial, d trial.CallbackRequest, secret string) {
 	t.Helper()
 	if err := trial.CheckSignature(&d, secret); err != nil {
 		t.Error(err)

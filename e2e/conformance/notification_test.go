@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// notifications are the rules of Change Notification, sections 3 to 5: what goes over WebSub.
+// notifications are the rules of Change Notification, sections 3 to 5, on the use of WebSub.
 var notifications = []rule{
 	{"4.1 the topic has media type, links and the latest notification", func(t *trial.Trial) {
 		tp := t.Topic()
@@ -22,10 +22,10 @@ var notifications = []rule{
 			a := t.Fetch(http.StatusOK, method, tp.URL, nil)
 			links := append(trial.Links(a.Header, "self"), trial.Links(a.Header, "hub")...)
 			if a.Header.Get("Content-Type") != "application/xml" || !slices.Equal(links, []string{tp.URL, t.Hub.URL + "/hub"}) {
-				t.Errorf("%s is answered with %v", method, a.Header)
+				t.Errorf("header of %s = %v, want XML with links to self and hub", method, a.Header)
 			}
 			if has := bytes.Contains(a.Body, []byte(mark)); has != (method == http.MethodGet) {
-				t.Errorf("%s is answered with %s", method, trial.Tail(string(a.Body)))
+				t.Errorf("body of %s = %s, want the change only for GET", method, trial.Tail(string(a.Body)))
 			}
 		}
 	}},
@@ -33,7 +33,7 @@ var notifications = []rule{
 		u := t.Hub.URL + "/sets/" + t.Topic().Set + "-empty"
 		t.Fetch(http.StatusOK, http.MethodPut, u, []byte(`{"title":"none yet"}`))
 		if a := t.Fetch(http.StatusOK, http.MethodGet, u+"/changes", nil); len(a.Body) > 0 || a.Header.Get("Content-Length") != "0" {
-			t.Errorf("Content-Length is %q, the body %q", a.Header.Get("Content-Length"), a.Body)
+			t.Errorf("Content-Length = %q, body %q, want 0 and none", a.Header.Get("Content-Length"), a.Body)
 		}
 	}},
 	{"4.1 valid notifications are delivered, invalid ones refused", func(t *trial.Trial) {
@@ -43,23 +43,23 @@ var notifications = []rule{
 		links := fmt.Sprintf(`Link: <%s>; rel="self", <%s/hub>; rel="hub"`, tp.URL, t.Hub.URL)
 		bad := bytes.Replace(tp.Notify(wrong), []byte(`"created"`), []byte(`"moved"`), 1)
 		if a := t.Send(http.MethodPost, t.Hub.URL+"/hub", bad, hubtest.AsXML, links); a.Status/100 != 4 {
-			t.Errorf("what is wrong is answered %d: %s", a.Status, a.Body)
+			t.Errorf("invalid notification = %d, want 4xx: %s", a.Status, a.Body)
 		}
 		t.Fetch(http.StatusOK, http.MethodPost, t.Hub.URL+"/hub", tp.Notify(right), hubtest.AsXML, links)
 		t.WaitDelivery(c, trial.MarkOf(right))
 		if n := c.CountDeliveries(trial.MarkOf(wrong)); n > 0 {
-			t.Errorf("what is wrong is delivered %d times", n)
+			t.Errorf("invalid notification was delivered %d times", n)
 		}
 	}},
 	{"3 a delivery has its capability, from, until and a link to the Capability List", func(t *trial.Trial) {
 		d, _ := someDelivery(t)
 		doc := t.Notification(d)
 		if doc.Capability != resourcesync.ChangeNotification || doc.Index || doc.From.IsZero() || doc.Until.Before(doc.From) {
-			t.Errorf("capability is %q, index %v, from %v until %v", doc.Capability, doc.Index, doc.From, doc.Until)
+			t.Errorf("got capability %q, index %v, from %v until %v", doc.Capability, doc.Index, doc.From, doc.Until)
 		}
 		for _, l := range doc.Links {
 			if up := l.Rel == "up"; up && read(t, l.Href).Capability != resourcesync.CapabilityList {
-				t.Errorf("rel=up is %s", l.Href)
+				t.Errorf("rel=up = %s, want a Capability List", l.Href)
 			}
 		}
 	}},
@@ -78,7 +78,7 @@ var notifications = []rule{
 		for i, d := range c.Requests(trial.Delivery) {
 			doc := t.Notification(d)
 			if doc.Until.IsZero() || !until.IsZero() && !doc.From.Equal(until) {
-				t.Errorf("delivery %d is from %v, and the one before it was until %v", i+1, doc.From, until)
+				t.Errorf("delivery %d: got from %v, want %v", i+1, doc.From, until)
 			}
 			if d.Status/100 != 2 {
 				continue
@@ -86,14 +86,14 @@ var notifications = []rule{
 			last := doc.From
 			for _, it := range doc.Items {
 				if it.Datetime.Before(last) || it.Datetime.After(doc.Until) {
-					t.Errorf("delivery %d: %s is of %v, after %v, in %v to %v", i+1, it.Loc, it.Datetime, last, doc.From, doc.Until)
+					t.Errorf("delivery %d: got %s at %v, want after %v, within %v to %v", i+1, it.Loc, it.Datetime, last, doc.From, doc.Until)
 				}
 				got, last = append(got, it.Loc), it.Datetime
 			}
 			until = doc.Until
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%d changes arrived, not %d as they were published: %q", len(got), len(want), got)
+			t.Errorf("got %d changes, want the %d published ones in order: %q", len(got), len(want), got)
 		}
 	}},
 	{"4.2 the default lease is 300 seconds to a month", func(t *trial.Trial) {
@@ -101,7 +101,7 @@ var notifications = []rule{
 		for _, asked := range []string{"-", "999999999"} {
 			v := t.Subscribe(t.Callback(""), tp, "hub.lease_seconds", asked)
 			if lease := trial.LeaseOf(&v); lease < 300 || lease > 2_678_400 {
-				t.Errorf("%s: %d seconds are granted", asked, lease)
+				t.Errorf("lease for %s = %d seconds, want 300 to 2678400", asked, lease)
 			}
 		}
 	}},
@@ -119,18 +119,18 @@ var notifications = []rule{
 				}
 			}
 		}
-		t.Error("it names no hub")
+		t.Error("Capability List has no hub")
 	}},
 	{"draft of 2012: POST /subscribe accepts callbackURI", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		form := trial.Form("-", c.URL, tp.URL, "hub.mode", "-", "hub.callback", "-", "callbackURI", c.URL)
 		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/subscribe", []byte(form.Encode()), trial.AsForm)
 		t.WaitRequests(c, trial.Verification, 1)
-		gets(t, tp, c)
+		wantOnce(t, tp, c)
 	}},
 }
 
-// numbered are the locs of n resources, by a prefix and their number.
+// numbered returns the locs of n numbered resources.
 func numbered(prefix string, n int) (locs []string) {
 	for i := range n {
 		locs = append(locs, fmt.Sprintf("https://example.org/%s/%d", prefix, i+1))
@@ -138,7 +138,7 @@ func numbered(prefix string, n int) (locs []string) {
 	return locs
 }
 
-// read reads a ResourceSync document.
+// read fetches a ResourceSync document.
 func read(t *trial.Trial, u string) *trial.List {
 	t.Helper()
 	l, err := trial.ReadList(t.Fetch(http.StatusOK, http.MethodGet, u, nil).Body)

@@ -21,7 +21,7 @@ var requests = []rule{
 		form := "hub.topic=" + escaped(tp.URL) + "&hub.callback=" + escaped(c.URL) + "&hub%2Emode=%73ubscribe&foo=bar&hub.foo=hub.bar&hub.verify=sync"
 		t.Fetch(http.StatusAccepted, http.MethodPost, t.Hub.URL+"/hub", []byte(form), trial.AsForm+"; charset=UTF-8", "X-Unknown: 1")
 		if v := t.WaitRequests(c, trial.Verification, 1)[0]; v.Param("hub.topic") != tp.URL {
-			t.Errorf("the topic is %q", v.Param("hub.topic"))
+			t.Errorf("hub.topic = %q, want %q", v.Param("hub.topic"), tp.URL)
 		}
 	}},
 	{"5.1 and 5.1.2 invalid requests are refused in plain text", func(t *trial.Trial) {
@@ -36,28 +36,28 @@ var requests = []rule{
 		} {
 			a := t.Request("subscribe", c, tp, wrong.param, wrong.value)
 			if a.Status/100 != 4 || !strings.HasPrefix(a.Header.Get("Content-Type"), "text/plain") || len(a.Body) < 5 {
-				t.Errorf("%s=%s is answered %d, %v: %q", wrong.param, wrong.value, a.Status, a.Header, a.Body)
+				t.Errorf("request with %s=%s = %d, %v, want 4xx in plain text: %q", wrong.param, wrong.value, a.Status, a.Header, a.Body)
 			}
 		}
 		if a := t.Post(""); a.Status/100 != 4 {
-			t.Errorf("an empty body is answered %d: %s", a.Status, a.Body)
+			t.Errorf("request with an empty body = %d, want 4xx: %s", a.Status, a.Body)
 		}
 		t.Subscribe(c, tp)
 		if n := len(c.Requests(trial.Verification)); n != 1 {
-			t.Errorf("there are %d verifications", n)
+			t.Errorf("got %d verifications, want 1", n)
 		}
 	}},
 	{"5.1 a secret has fewer than 200 bytes", func(t *trial.Trial) {
 		tp := t.Topic()
 		for _, secret := range []string{strings.Repeat("s", 200), strings.Repeat("é", 100)} {
 			if a := t.Request("subscribe", t.Callback(""), tp, "hub.secret", secret); a.Status/100 != 4 {
-				t.Errorf("a secret of %d bytes is answered %d: %s", len(secret), a.Status, a.Body)
+				t.Errorf("request with a secret of %d bytes = %d, want 4xx: %s", len(secret), a.Status, a.Body)
 			}
 		}
 		for _, secret := range []string{strings.Repeat("s", 199), strings.Repeat("é", 99)} {
 			c := t.Callback("")
 			t.Subscribe(c, tp, "hub.secret", secret)
-			signed(t, t.WaitDelivery(c, t.Publish(tp)), secret)
+			checkSigned(t, t.WaitDelivery(c, t.Publish(tp)), secret)
 		}
 	}},
 	{"5.1 callbacks with different queries are different subscribers", func(t *trial.Trial) {
@@ -65,7 +65,7 @@ var requests = []rule{
 		t.Subscribe(c, tp)
 		second := trial.Form("subscribe", strings.Replace(c.URL, "id=1", "id=2", 1), tp.URL)
 		if a := t.Post(second.Encode()); a.Status != http.StatusAccepted {
-			t.Fatalf("the second is answered %d: %s", a.Status, a.Body)
+			t.Fatalf("second request = %d, want 202: %s", a.Status, a.Body)
 		}
 		t.WaitRequests(c, trial.Verification, 2)
 		mark := t.Publish(tp)
@@ -87,7 +87,7 @@ var requests = []rule{
 			v := t.Subscribe(c, tp)
 			d := t.WaitDelivery(c, t.Publish(tp))
 			if want := trial.PathOf(c.URL); !strings.HasPrefix(v.Target, strings.TrimSuffix(want, "?")) || d.Target != want {
-				t.Errorf("the verification is for %s and the delivery for %s, and the callback is %s", v.Target, d.Target, want)
+				t.Errorf("got verification of %s and delivery to %s, want %s", v.Target, d.Target, want)
 			}
 		}
 	}},
@@ -96,7 +96,7 @@ var requests = []rule{
 		v := t.Subscribe(c, tp)
 		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
 			if all := v.Query[name]; len(all) != 2 || all[0] != "mine" || all[1] == "mine" {
-				t.Errorf("%s is %q", name, all)
+				t.Errorf("%s = %q, want mine and another value", name, all)
 			}
 		}
 	}},
@@ -104,10 +104,10 @@ var requests = []rule{
 		c, tp := t.Callback(""), t.Topic()
 		may := make(chan struct{})
 		c.Respond(trial.Verification, trial.HangUntil(may, trial.Confirm))
-		t.MustAccept("subscribe", c, tp) // else it never returns
+		t.MustAccept("subscribe", c, tp) // otherwise it does not return
 		t.WaitRequests(c, trial.Verification, 1)
 		close(may)
-		gets(t, tp, c)
+		wantOnce(t, tp, c)
 	}},
 	{"5.1.2 the response is 202 even if the callback will refuse", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
@@ -123,7 +123,7 @@ var requests = []rule{
 	}},
 }
 
-// escaped escapes each byte.
+// escaped percent-encodes each byte.
 func escaped(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -15,11 +15,11 @@ var verifications = []rule{
 		v := t.Subscribe(c, tp)
 		for _, name := range []string{"hub.mode", "hub.topic", "hub.challenge", "hub.lease_seconds"} {
 			if n := len(v.Query[name]); n != 1 {
-				t.Errorf("%s is there %d times", name, n)
+				t.Errorf("got %s %d times, want once", name, n)
 			}
 		}
 		if v.Param("hub.mode") != "subscribe" || v.Param("hub.topic") != tp.URL || trial.LeaseOf(&v) == 0 || len(v.Body) > 0 {
-			t.Errorf("it is for %s, with the body %q", v.Target, v.Body)
+			t.Errorf("got verification %s with body %q, want mode, topic and lease without a body", v.Target, v.Body)
 		}
 	}},
 	{"8.2 challenges are unique and long", func(t *trial.Trial) {
@@ -27,10 +27,10 @@ var verifications = []rule{
 		seen := map[string]bool{}
 		for range 5 {
 			c := t.Callback("")
-			for range 2 { // the second is a renewal
+			for range 2 { // the second one is a renewal
 				v := t.Subscribe(c, tp)
 				if ch := v.Challenge(); seen[ch] || len(ch) < 16 {
-					t.Fatalf("the challenge %q is short, or was there before", ch)
+					t.Fatalf("challenge %q is short or not unique", ch)
 				}
 				seen[v.Challenge()] = true
 			}
@@ -43,10 +43,10 @@ var verifications = []rule{
 			c := t.Callback("")
 			a := t.Request("subscribe", c, tp, "hub.lease_seconds", asked)
 			if a.Status/100 == 4 {
-				continue // it may be refused
+				continue // refusing is allowed
 			}
 			if v := t.WaitRequests(c, trial.Verification, 1)[0]; trial.LeaseOf(&v) == 0 || trial.LeaseOf(&v) >= century {
-				t.Errorf("for %q seconds, answered %d, %q are granted", asked, a.Status, v.Query["hub.lease_seconds"])
+				t.Errorf("lease of %q seconds, status %d: got %q, want a finite number", asked, a.Status, v.Query["hub.lease_seconds"])
 			}
 		}
 	}},
@@ -61,15 +61,15 @@ var verifications = []rule{
 		for _, code := range []int{200, 201, 202, 203, 226, 299} {
 			replies = append(replies, trial.ConfirmWith(code))
 		}
-		gets(t, tp, verified(t, tp, replies...)...)
+		wantOnce(t, tp, verifiedWith(t, tp, replies...)...)
 	}},
 	{"5.3.1 any other status refuses", func(t *trial.Trial) {
 		tp := t.Topic()
-		never(t, tp, verified(t, tp, trial.Status(404), trial.ConfirmWith(404), trial.ConfirmWith(500))...)
+		wantNone(t, tp, verifiedWith(t, tp, trial.Status(404), trial.ConfirmWith(404), trial.ConfirmWith(500))...)
 	}},
 	{"5.3.1 any other body refuses", func(t *trial.Trial) {
 		tp := t.Topic()
-		never(t, tp, verified(t, tp,
+		wantNone(t, tp, verifiedWith(t, tp,
 			trial.Status(200), trial.Status(204),
 			trial.ReplyBody(200, func(string) string { return "another" }),
 			trial.ReplyBody(200, func(ch string) string { return ch[:len(ch)/2] }),
@@ -89,9 +89,9 @@ var verifications = []rule{
 				trial.ConfirmWith(code)(w, a, nil)
 			})
 		}
-		never(t, tp, append(verified(t, tp, replies...), elsewhere)...)
+		wantNone(t, tp, append(verifiedWith(t, tp, replies...), elsewhere)...)
 		if n := len(elsewhere.Requests(trial.Verification)); n > 0 {
-			t.Errorf("%d redirects are followed", n)
+			t.Errorf("got %d followed redirects, want 0", n)
 		}
 	}},
 	{"5.3 nothing is delivered before the confirmation", func(t *trial.Trial) {
@@ -99,14 +99,14 @@ var verifications = []rule{
 		may := make(chan struct{})
 		c.Respond(trial.Verification, trial.HangUntil(may, trial.Confirm))
 		t.Subscribe(c, tp)
-		never(t, tp, c)
+		wantNone(t, tp, c)
 		close(may)
 		t.WaitDelivery(c, t.Publish(tp))
 	}},
 }
 
-// verified are callbacks that answer their verification so.
-func verified(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) (all []*trial.Callback) {
+// verifiedWith returns callbacks with the given replies to their verification.
+func verifiedWith(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) (all []*trial.Callback) {
 	t.Helper()
 	for _, r := range replies {
 		c := t.Callback("")
@@ -121,7 +121,7 @@ func verified(t *trial.Trial, tp *trial.Topic, replies ...trial.Reply) (all []*t
 var renewals = []rule{
 	{"5.1 a topic has many subscribers", func(t *trial.Trial) {
 		tp := t.Topic()
-		gets(t, tp, verified(t, tp, trial.Confirm, trial.Confirm, trial.Confirm, trial.Confirm, trial.Confirm)...)
+		wantOnce(t, tp, verifiedWith(t, tp, trial.Confirm, trial.Confirm, trial.Confirm, trial.Confirm, trial.Confirm)...)
 	}},
 	{"5.1 a callback may subscribe to several topics", func(t *trial.Trial) {
 		c := t.Callback("")
@@ -129,7 +129,7 @@ var renewals = []rule{
 			tp := t.Topic()
 			t.Subscribe(c, tp)
 			if d := t.WaitDelivery(c, t.Publish(tp)); trial.SelfOf(&d) != tp.URL {
-				t.Errorf("the change of %s comes as one of %s", tp.URL, trial.SelfOf(&d))
+				t.Errorf("topic of the delivery = %[2]s, want %[1]s", tp.URL, trial.SelfOf(&d))
 			}
 		}
 	}},
@@ -138,19 +138,19 @@ var renewals = []rule{
 		for range 3 {
 			t.Subscribe(c, tp)
 		}
-		gets(t, tp, c)
+		wantOnce(t, tp, c)
 	}},
 	{"5.1 a verified renewal replaces the secret", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		t.Subscribe(c, tp, "hub.secret", "the old one")
-		signed(t, t.WaitDelivery(c, t.Publish(tp)), "the old one")
+		checkSigned(t, t.WaitDelivery(c, t.Publish(tp)), "the old one")
 		t.Subscribe(c, tp, "hub.secret", "the new one")
-		t.Wait("it is signed with the new one", func() error {
+		t.Wait("deliveries are signed with the new secret", func() error {
 			d := t.WaitDelivery(c, t.Publish(tp))
 			return trial.CheckSignature(&d, "the new one")
 		})
 		t.Subscribe(c, tp)
-		t.Wait("nothing is signed", func() error {
+		t.Wait("deliveries are unsigned", func() error {
 			if d := t.WaitDelivery(c, t.Publish(tp)); d.Header.Get("X-Hub-Signature") != "" {
 				return trial.ErrNotYet
 			}
@@ -160,13 +160,13 @@ var renewals = []rule{
 	{"5.1 an unconfirmed renewal changes nothing", func(t *trial.Trial) {
 		tp, witness := t.Topic(), t.Callback("")
 		t.Subscribe(witness, tp)
-		for _, answer := range []trial.Reply{trial.Status(http.StatusNotFound), trial.Hang} {
+		for _, reply := range []trial.Reply{trial.Status(http.StatusNotFound), trial.Hang} {
 			c := t.Callback("")
 			t.Subscribe(c, tp, "hub.secret", "the old one")
-			c.Respond(trial.Verification, answer)
+			c.Respond(trial.Verification, reply)
 			t.Subscribe(c, tp, "hub.secret", "the new one", "hub.lease_seconds", "300")
 			for _, mark := range t.PublishRounds(tp, witness, 3) {
-				signed(t, t.WaitDelivery(c, mark), "the old one")
+				checkSigned(t, t.WaitDelivery(c, mark), "the old one")
 			}
 		}
 	}},
@@ -174,20 +174,20 @@ var renewals = []rule{
 		c, witness, tp := t.Callback(""), t.Callback(""), t.Topic()
 		t.Subscribe(witness, tp)
 		v := t.Subscribe(c, tp, "hub.lease_seconds", "2")
-		ends(t, v)
-		nothing(t, c, tp, witness)
+		waitLeaseEnd(t, v)
+		wantNoMore(t, c, tp, witness)
 	}},
 	{"5.1 a renewal prolongs the lease", func(t *trial.Trial) {
 		c, tp := t.Callback(""), t.Topic()
 		v := t.Subscribe(c, tp, "hub.lease_seconds", "2")
 		t.Subscribe(c, tp, "hub.lease_seconds", "3600")
-		ends(t, v)
-		gets(t, tp, c)
+		waitLeaseEnd(t, v)
+		wantOnce(t, tp, c)
 	}},
 }
 
-// ends waits until the lease that a verification granted is over.
-func ends(t *trial.Trial, v trial.CallbackRequest) {
+// waitLeaseEnd waits until the lease of a verification has ended.
+func waitLeaseEnd(t *trial.Trial, v trial.CallbackRequest) {
 	t.Helper()
 	end := v.At.Add(time.Duration(trial.LeaseOf(&v))*time.Second + 500*time.Millisecond)
 	t.Wait("the lease ends", func() error {
@@ -206,22 +206,22 @@ var removals = []rule{
 		t.Subscribe(witness, tp)
 		v := t.MustVerify("unsubscribe", c, tp)
 		if v.Param("hub.mode") != "unsubscribe" || v.Param("hub.topic") != tp.URL || v.Challenge() == one.Challenge() {
-			t.Errorf("the verification is for %s", v.Target)
+			t.Errorf("got verification %s, want unsubscribe with a new challenge", v.Target)
 		}
-		nothing(t, c, tp, witness)
+		wantNoMore(t, c, tp, witness)
 		t.Subscribe(c, tp)
-		gets(t, tp, c)
+		wantOnce(t, tp, c)
 	}},
 	{"5.3.1 unsubscribing needs a confirmation", func(t *trial.Trial) {
 		tp := t.Topic()
-		for _, answer := range []trial.Reply{trial.Status(404), trial.ConfirmWith(400), trial.ReplyBody(200, func(string) string { return "another" })} {
+		for _, reply := range []trial.Reply{trial.Status(404), trial.ConfirmWith(400), trial.ReplyBody(200, func(string) string { return "another" })} {
 			c, witness := t.Callback(""), t.Callback("")
 			t.Subscribe(c, tp)
 			t.Subscribe(witness, tp)
-			c.Respond(trial.Verification, answer)
+			c.Respond(trial.Verification, reply)
 			t.MustVerify("unsubscribe", c, tp)
 			t.PublishRounds(tp, witness, 3)
-			gets(t, tp, c)
+			wantOnce(t, tp, c)
 		}
 	}},
 	{"5.1 unsubscribing ignores the lease and needs no subscription", func(t *trial.Trial) {
@@ -231,7 +231,7 @@ var removals = []rule{
 			t.MustVerify("unsubscribe", c, tp, "hub.lease_seconds", lease)
 		}
 		if a := t.Request("unsubscribe", t.Callback(""), tp); a.Status != http.StatusAccepted && a.Status/100 != 4 {
-			t.Errorf("it is answered %d: %s", a.Status, a.Body)
+			t.Errorf("unsubscribe without a subscription = %d, want 202 or 4xx: %s", a.Status, a.Body)
 		}
 	}},
 	{"5.1 unsubscribing from one topic leaves the others", func(t *trial.Trial) {
@@ -240,7 +240,7 @@ var removals = []rule{
 		t.Subscribe(c, two)
 		t.Subscribe(witness, one)
 		t.MustVerify("unsubscribe", c, one)
-		nothing(t, c, one, witness)
-		gets(t, two, c)
+		wantNoMore(t, c, one, witness)
+		wantOnce(t, two, c)
 	}},
 }

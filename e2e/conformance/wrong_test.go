@@ -20,37 +20,36 @@ import (
 	"github.com/rshub/rshub/e2e/internal/trial"
 )
 
-// TestWrongHub shows of each rule that it can fail: a hub that is wrong in one way
-// does not keep it.
+// TestWrongHub checks that each rule can fail: a hub with one defect violates it.
 func TestWrongHub(t *testing.T) {
 	t.Parallel()
 	h, rules, all := start(t), slices.Concat(webSub, notifications), wrongs()
 	if len(all) != len(rules) {
-		t.Errorf("there are %d wrong hubs for %d rules", len(all), len(rules))
+		t.Errorf("got %d wrong hubs for %d rules, want as many", len(all), len(rules))
 	}
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
 			w, ok := all[r.name]
 			if !ok {
-				t.Fatal("there is no wrong hub")
+				t.Fatal("found no wrong hub")
 			}
-			const patience = 4 * time.Second // for what this hub does not do
-			hub := &trial.Hub{URL: h.URL, Timeout: patience, Before: w.calls, Client: &http.Client{Transport: &w, Timeout: patience}}
+			const timeout = 4 * time.Second // of conditions that this hub never meets
+			hub := &trial.Hub{URL: h.URL, Timeout: timeout, Before: w.calls, Client: &http.Client{Transport: &w, Timeout: timeout}}
 			a := &attempt{TB: t}
 			done := make(chan struct{})
-			go func() { // who gives up ends this goroutine
+			go func() { // Fatal ends this goroutine
 				defer close(done)
 				defer func() {
-					if p := recover(); p != nil { // the hub said what the rule did not think of
+					if p := recover(); p != nil { // the rule did not expect the response
 						a.Errorf("%v", p)
 					}
 				}()
-				r.hold(trial.New(a, hub))
+				r.check(trial.New(a, hub))
 			}()
 			<-done
 			if !a.Failed() {
-				t.Errorf("a hub that %s keeps the rule", w.does)
+				t.Errorf("rule passes for a hub that %s", w.does)
 			}
 		})
 	}
@@ -67,7 +66,7 @@ func (a *attempt) Errorf(format string, args ...any) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.failed = true
-	a.Logf("noticed: "+format, args...)
+	a.Logf("detected: "+format, args...)
 }
 
 func (a *attempt) Failed() bool {
@@ -80,19 +79,19 @@ func (a *attempt) Error(args ...any)                 { a.Errorf("%s", fmt.Sprint
 func (a *attempt) Fatal(args ...any)                 { a.Error(args...); runtime.Goexit() }
 func (a *attempt) Fatalf(format string, args ...any) { a.Errorf(format, args...); runtime.Goexit() }
 
-// A recorder has what a callback answers.
+// A recorder is the response of a callback.
 type recorder = httptest.ResponseRecorder
 
-// wrongs are the wrong hubs, by the rule that notices. Each is for one trial.
+// wrongs returns the wrong hubs by the rule that detects them. Each is for one trial.
 func wrongs() map[string]wrong {
-	var kept sync.Map
+	var values sync.Map
 	var one sync.Mutex
-	var questions, sent, end atomic.Int64
-	first := func(key, value string) string { // the first value for the key
-		v, _ := kept.LoadOrStore(key, value)
+	var verifications, sent, end atomic.Int64
+	first := func(key, value string) string { // returns the first value of the key
+		v, _ := values.LoadOrStore(key, value)
 		return v.(string)
 	}
-	has := func(key string) bool { _, ok := kept.Load(key); return ok }
+	has := func(key string) bool { _, ok := values.Load(key); return ok }
 	self := func(r *http.Request) string { return strings.Join(trial.Links(r.Header, "self"), " ") }
 	is := func(f url.Values, mode string) bool { return f.Get("hub.mode") == mode }
 	confirmed := func(r *http.Request, a *recorder) {
@@ -101,42 +100,42 @@ func wrongs() map[string]wrong {
 	}
 	return map[string]wrong{
 		// Requests.
-		"5.1 callback, mode and topic suffice": {does: "answers 200",
-			answers: func(f url.Values, _ *http.Request, answer *http.Response) {
+		"5.1 callback, mode and topic suffice": {does: "responds with 200",
+			responds: func(f url.Values, _ *http.Request, resp *http.Response) {
 				if is(f, "subscribe") {
-					answer.StatusCode = http.StatusOK
+					resp.StatusCode = http.StatusOK
 				}
 			}},
-		"5.1 parameters in any order, escaping and charset; unknown ones ignored": {does: "wants no charset",
-			answers: refuses(func(_ url.Values, r *http.Request) bool {
+		"5.1 parameters in any order, escaping and charset; unknown ones ignored": {does: "rejects a charset",
+			responds: rejectIf(func(_ url.Values, r *http.Request) bool {
 				return strings.Contains(r.Header.Get("Content-Type"), "charset")
 			})},
-		"5.1 and 5.1.2 invalid requests are refused in plain text": {does: "takes everything", answers: takes},
+		"5.1 and 5.1.2 invalid requests are refused in plain text": {does: "accepts everything", responds: acceptAll},
 		"5.1 a secret has fewer than 200 bytes": {does: "counts characters",
-			answers: func(f url.Values, r *http.Request, answer *http.Response) {
+			responds: func(f url.Values, r *http.Request, resp *http.Response) {
 				if utf8.RuneCountInString(f.Get("hub.secret")) < 200 {
-					takes(f, r, answer)
+					acceptAll(f, r, resp)
 				}
 			}},
-		"5.1 callbacks with different queries are different subscribers": {does: "knows callbacks by their path",
-			calls: drops(func(r *http.Request) bool { return r.URL.RawQuery == "id=2" })},
+		"5.1 callbacks with different queries are different subscribers": {does: "identifies callbacks by path",
+			calls: dropIf(func(r *http.Request) bool { return r.URL.RawQuery == "id=2" })},
 		"5.1.1 the callback keeps its own hub parameters": {does: "replaces them",
-			calls: verifies(func(q url.Values) {
+			calls: changeVerifications(func(q url.Values) {
 				for name, all := range q {
 					q[name] = all[len(all)-1:]
 				}
 			})},
-		"5.1.1 and 8.3 the callback URL is used unchanged": {does: "writes URLs in its own way",
-			calls: posts(func(r *http.Request) { retarget(r, (&url.URL{Path: r.URL.Path}).EscapedPath(), r.URL.RawQuery) })},
-		"5.1.2 the response does not wait for the verification": {does: "does not answer before it",
-			answers: func(f url.Values, r *http.Request, answer *http.Response) {
+		"5.1.1 and 8.3 the callback URL is used unchanged": {does: "normalizes URLs",
+			calls: changeDeliveries(func(r *http.Request) { retarget(r, (&url.URL{Path: r.URL.Path}).EscapedPath(), r.URL.RawQuery) })},
+		"5.1.2 the response does not wait for the verification": {does: "responds after it",
+			responds: func(f url.Values, r *http.Request, resp *http.Response) {
 				if is(f, "subscribe") {
-					<-r.Context().Done() // the subscriber confirms after the answer
-					answer.StatusCode = http.StatusGatewayTimeout
+					<-r.Context().Done() // the subscriber confirms after the response
+					resp.StatusCode = http.StatusGatewayTimeout
 				}
 			}},
-		"5.1.2 the response is 202 even if the callback will refuse": {does: "looks whether somebody listens",
-			answers: refuses(func(f url.Values, _ *http.Request) bool {
+		"5.1.2 the response is 202 even if the callback will refuse": {does: "checks the callback first",
+			responds: rejectIf(func(f url.Values, _ *http.Request) bool {
 				resp, err := http.Get(f.Get("hub.callback"))
 				if err == nil {
 					_ = resp.Body.Close()
@@ -145,40 +144,40 @@ func wrongs() map[string]wrong {
 			})},
 
 		// Verifications.
-		"5.3 the verification has mode, topic, challenge and lease once each": {does: "says another topic",
-			calls: verifies(func(q url.Values) { q.Set("hub.topic", "https://example.org/") })},
-		"8.2 challenges are unique and long": {does: "has one challenge",
-			calls: verifies(func(q url.Values) { q.Set("hub.challenge", "the-challenge-of-all-subscribers") })},
+		"5.3 the verification has mode, topic, challenge and lease once each": {does: "sends another topic",
+			calls: changeVerifications(func(q url.Values) { q.Set("hub.topic", "https://example.org/") })},
+		"8.2 challenges are unique and long": {does: "reuses a challenge",
+			calls: changeVerifications(func(q url.Values) { q.Set("hub.challenge", "the-challenge-of-all-subscribers") })},
 		"5.3.1 a lease is a finite number of seconds": {does: "grants centuries",
-			calls: verifies(func(q url.Values) { q.Set("hub.lease_seconds", "99999999999") })},
-		"5.3.1 any 2xx with the challenge confirms": {does: "wants 200",
-			calls: understands(http.MethodGet, func(_ *http.Request, a *recorder) {
+			calls: changeVerifications(func(q url.Values) { q.Set("hub.lease_seconds", "99999999999") })},
+		"5.3.1 any 2xx with the challenge confirms": {does: "accepts only 200",
+			calls: changeResponses(http.MethodGet, func(_ *http.Request, a *recorder) {
 				if a.Code != http.StatusOK {
 					a.Code = http.StatusNotFound
 				}
 			})},
-		"5.3.1 any other status refuses": {does: "takes any with the challenge",
-			calls: understands(http.MethodGet, func(_ *http.Request, a *recorder) { a.Code = http.StatusOK })},
-		"5.3.1 any other body refuses": {does: "looks for the challenge anywhere",
-			calls: understands(http.MethodGet, func(r *http.Request, a *recorder) {
+		"5.3.1 any other status refuses": {does: "accepts any status",
+			calls: changeResponses(http.MethodGet, func(_ *http.Request, a *recorder) { a.Code = http.StatusOK })},
+		"5.3.1 any other body refuses": {does: "accepts the challenge anywhere",
+			calls: changeResponses(http.MethodGet, func(r *http.Request, a *recorder) {
 				if strings.Contains(a.Body.String(), challenge(r)) {
 					confirmed(r, a)
 				}
 			})},
-		"5.3.1 a redirect refuses and is not followed": {does: "follows it", calls: through(http.MethodGet, follows)},
+		"5.3.1 a redirect refuses and is not followed": {does: "follows it", calls: intercept(http.MethodGet, followRedirect)},
 		"5.3 nothing is delivered before the confirmation": {does: "confirms for the subscriber",
-			calls: through(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-				go next.ServeHTTP(httptest.NewRecorder(), r.Clone(r.Context())) // ends with the callback
+			calls: intercept(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				go next.ServeHTTP(httptest.NewRecorder(), r.Clone(r.Context())) // stops with the callback
 				_, _ = io.WriteString(w, challenge(r))
 			})},
 
 		// Renewals.
-		"5.1 a topic has many subscribers": {does: "has one",
-			calls: drops(func(r *http.Request) bool { return first(self(r), r.URL.Path) != r.URL.Path })},
-		"5.1 a callback may subscribe to several topics": {does: "lets it have one",
-			calls: drops(func(r *http.Request) bool { return first(r.URL.Path, self(r)) != self(r) })},
+		"5.1 a topic has many subscribers": {does: "has one subscriber",
+			calls: dropIf(func(r *http.Request) bool { return first(self(r), r.URL.Path) != r.URL.Path })},
+		"5.1 a callback may subscribe to several topics": {does: "allows one",
+			calls: dropIf(func(r *http.Request) bool { return first(r.URL.Path, self(r)) != self(r) })},
 		"5.1 subscribing again makes no second subscription": {does: "delivers twice",
-			calls: through(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			calls: intercept(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				b, _ := io.ReadAll(r.Body)
 				for _, to := range []http.ResponseWriter{httptest.NewRecorder(), w} {
 					r.Body = io.NopCloser(bytes.NewReader(b))
@@ -187,32 +186,32 @@ func wrongs() map[string]wrong {
 			})},
 		"5.1 a verified renewal replaces the secret": {does: "never replaces it",
 			hears: func(f url.Values) { f.Set("hub.secret", first("hub.secret", f.Get("hub.secret"))) }},
-		"5.1 an unconfirmed renewal changes nothing": {does: "takes any answer",
-			calls: understands(http.MethodGet, confirmed)},
-		"5.3.1 deliveries stop when the lease ends": {does: "grants a day and says 2 seconds",
-			calls: verifies(func(q url.Values) { q.Set("hub.lease_seconds", "2") }),
+		"5.1 an unconfirmed renewal changes nothing": {does: "accepts any response",
+			calls: changeResponses(http.MethodGet, confirmed)},
+		"5.3.1 deliveries stop when the lease ends": {does: "grants a day and sends 2 seconds",
+			calls: changeVerifications(func(q url.Values) { q.Set("hub.lease_seconds", "2") }),
 			hears: func(f url.Values) { f.Del("hub.lease_seconds") }},
 		"5.1 a renewal prolongs the lease": {does: "delivers until the first lease ends", calls: func(next http.Handler) http.Handler {
-			return drops(func(*http.Request) bool { return time.Now().UnixNano() > end.Load() })(verifies(func(url.Values) {
+			return dropIf(func(*http.Request) bool { return time.Now().UnixNano() > end.Load() })(changeVerifications(func(url.Values) {
 				end.CompareAndSwap(0, time.Now().Add(2*time.Second).UnixNano())
 			})(next))
 		}},
 
 		// Removals.
 		"5.3 unsubscribing is verified and stops deliveries": {does: "never unsubscribes",
-			calls: understands(http.MethodGet, func(r *http.Request, a *recorder) {
+			calls: changeResponses(http.MethodGet, func(r *http.Request, a *recorder) {
 				if is(r.URL.Query(), "unsubscribe") {
 					a.Code = http.StatusNotFound
 				}
 			})},
-		"5.3.1 unsubscribing needs a confirmation": {does: "takes any answer",
-			calls: understands(http.MethodGet, confirmed)},
-		"5.1 unsubscribing ignores the lease and needs no subscription": {does: "reads it",
-			answers: refuses(func(f url.Values, _ *http.Request) bool {
+		"5.3.1 unsubscribing needs a confirmation": {does: "accepts any response",
+			calls: changeResponses(http.MethodGet, confirmed)},
+		"5.1 unsubscribing ignores the lease and needs no subscription": {does: "checks the lease",
+			responds: rejectIf(func(f url.Values, _ *http.Request) bool {
 				return is(f, "unsubscribe") && f.Get("hub.lease_seconds") == "abc"
 			})},
-		"5.1 unsubscribing from one topic leaves the others": {does: "ends both", calls: func(next http.Handler) http.Handler {
-			return drops(func(r *http.Request) bool { return has(r.URL.Path) })(understands(http.MethodGet, func(r *http.Request, _ *recorder) {
+		"5.1 unsubscribing from one topic leaves the others": {does: "removes both", calls: func(next http.Handler) http.Handler {
+			return dropIf(func(r *http.Request) bool { return has(r.URL.Path) })(changeResponses(http.MethodGet, func(r *http.Request, _ *recorder) {
 				if is(r.URL.Query(), "unsubscribe") {
 					first(r.URL.Path, "")
 				}
@@ -221,79 +220,79 @@ func wrongs() map[string]wrong {
 
 		// Deliveries.
 		"7 the delivery has the topic's media type and document": {does: "has another media type",
-			calls: posts(func(r *http.Request) { r.Header.Set("Content-Type", "text/xml") })},
+			calls: changeDeliveries(func(r *http.Request) { r.Header.Set("Content-Type", "text/xml") })},
 		"7 one Link header names the hub and, once, the topic": {does: "links to itself twice",
-			calls: posts(func(r *http.Request) { r.Header.Set("Link", r.Header.Get("Link")+", "+r.Header.Get("Link")) })},
-		"7 any 2xx with any body is success": {does: "is content with 200 only",
-			calls: understands(http.MethodPost, func(_ *http.Request, a *recorder) {
+			calls: changeDeliveries(func(r *http.Request) { r.Header.Set("Link", r.Header.Get("Link")+", "+r.Header.Get("Link")) })},
+		"7 any 2xx with any body is success": {does: "accepts only 200",
+			calls: changeResponses(http.MethodPost, func(_ *http.Request, a *recorder) {
 				if a.Code != http.StatusOK {
 					a.Code = http.StatusInternalServerError
 				}
 			})},
-		"7 any other status is a failure and is retried": {does: "tries once",
-			calls: understands(http.MethodPost, func(_ *http.Request, a *recorder) { a.Code = http.StatusOK })},
-		"7 a redirect is a failure and is not followed": {does: "follows it", calls: through(http.MethodPost, follows)},
-		"7 a 410 ends one subscription, which may be made again": {does: "ends the topic",
+		"7 any other status is a failure and is retried": {does: "does not retry",
+			calls: changeResponses(http.MethodPost, func(_ *http.Request, a *recorder) { a.Code = http.StatusOK })},
+		"7 a redirect is a failure and is not followed": {does: "follows it", calls: intercept(http.MethodPost, followRedirect)},
+		"7 a 410 ends one subscription, which may be made again": {does: "removes the topic",
 			calls: func(next http.Handler) http.Handler {
-				return drops(func(*http.Request) bool { return has("gone") })(understands(http.MethodPost, func(_ *http.Request, a *recorder) {
+				return dropIf(func(*http.Request) bool { return has("gone") })(changeResponses(http.MethodPost, func(_ *http.Request, a *recorder) {
 					if a.Code == http.StatusGone {
 						first("gone", "")
 					}
 				})(next))
 			}},
-		"7 hanging and failing callbacks delay no other": {does: "delivers to one after the other",
-			calls: through(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		"7 hanging and failing callbacks delay no other": {does: "delivers sequentially",
+			calls: intercept(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 				one.Lock()
 				defer one.Unlock()
 				next.ServeHTTP(w, r)
 			})},
 		"7 many simultaneous subscriptions are verified and receive changes": {does: "verifies twelve",
-			calls: through(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-				if questions.Add(1) <= 12 {
+			calls: intercept(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if verifications.Add(1) <= 12 {
 					next.ServeHTTP(w, r)
 				}
 			})},
 
 		// Signatures.
-		"7.1 no secret, no signature": {does: "signs unasked",
-			calls: posts(func(r *http.Request) { r.Header.Set("X-Hub-Signature", "sha256=00") })},
-		"7.1 and 8.3 each attempt is signed by the subscriber's secret with SHA-256 or better": {does: "has one secret for all",
+		"7.1 no secret, no signature": {does: "always signs",
+			calls: changeDeliveries(func(r *http.Request) { r.Header.Set("X-Hub-Signature", "sha256=00") })},
+		"7.1 and 8.3 each attempt is signed by the subscriber's secret with SHA-256 or better": {does: "uses one secret for all",
 			hears: func(f url.Values) { f.Set("hub.secret", first("hub.secret", f.Get("hub.secret"))) }},
 		"8.3 the secret is never sent": {does: "sends it",
-			calls: posts(func(r *http.Request) { r.Header.Set("X-Secret", "never-to-be-seen-again") })},
+			calls: changeDeliveries(func(r *http.Request) { r.Header.Set("X-Secret", "never-to-be-seen-again") })},
 
 		// Change notifications.
-		"4.1 the topic has media type, links and the latest notification": {does: "does not link",
-			answers: func(_ url.Values, _ *http.Request, answer *http.Response) { answer.Header.Del("Link") }},
+		"4.1 the topic has media type, links and the latest notification": {does: "sends no links",
+			responds: func(_ url.Values, _ *http.Request, resp *http.Response) { resp.Header.Del("Link") }},
 		"4.1 a topic without notifications has an empty body": {does: "has one",
-			answers: func(_ url.Values, _ *http.Request, answer *http.Response) {
-				answer.Body = replaced(answer.Body, "", " ")
+			responds: func(_ url.Values, _ *http.Request, resp *http.Response) {
+				resp.Body = replaced(resp.Body, "", " ")
 			}},
-		"4.1 valid notifications are delivered, invalid ones refused": {does: "takes everything", answers: takes},
-		"3 a delivery has its capability, from, until and a link to the Capability List": {does: "says another capability",
-			calls: posts(func(r *http.Request) { r.Body = replaced(r.Body, "change-notification", "changelist") })},
+		"4.1 valid notifications are delivered, invalid ones refused": {does: "accepts everything", responds: acceptAll},
+		"3 a delivery has its capability, from, until and a link to the Capability List": {does: "sends another capability",
+			calls: changeDeliveries(func(r *http.Request) { r.Body = replaced(r.Body, "change-notification", "changelist") })},
 		"3 and 4.3 intervals are consecutive, changes unique and in order": {does: "loses a delivery",
-			calls: drops(func(*http.Request) bool { return sent.Add(1) == 2 })},
+			calls: dropIf(func(*http.Request) bool { return sent.Add(1) == 2 })},
 		"4.2 the default lease is 300 seconds to a month": {does: "grants a second",
-			calls: verifies(func(q url.Values) { q.Set("hub.lease_seconds", "1") })},
-		"5 the Capability List names topic and hub": {does: "does not name the hub",
-			answers: func(_ url.Values, _ *http.Request, answer *http.Response) {
-				answer.Body = replaced(answer.Body, `"hub"`, `"other"`)
+			calls: changeVerifications(func(q url.Values) { q.Set("hub.lease_seconds", "1") })},
+		"5 the Capability List names topic and hub": {does: "omits the hub",
+			responds: func(_ url.Values, _ *http.Request, resp *http.Response) {
+				resp.Body = replaced(resp.Body, `"hub"`, `"other"`)
 			}},
-		"draft of 2012: POST /subscribe accepts callbackURI": {does: "does not know it",
-			answers: refuses(func(f url.Values, _ *http.Request) bool { return f.Has("callbackURI") })},
+		"draft of 2012: POST /subscribe accepts callbackURI": {does: "rejects it",
+			responds: rejectIf(func(f url.Values, _ *http.Request) bool { return f.Has("callbackURI") })},
 	}
 }
 
-// A wrong is a right hub with something between. It is the transport of who asks it.
+// A wrong is a correct hub behind a layer with a defect. It is the transport of its clients.
 type wrong struct {
-	does    string
-	calls   func(next http.Handler) http.Handler                       // before the callbacks
-	hears   func(f url.Values)                                         // changes a form before the hub has it
-	answers func(f url.Values, r *http.Request, answer *http.Response) // changes the hub's answer; f is empty if r is no form
+	does     string
+	calls    func(next http.Handler) http.Handler                     // wraps the callbacks
+	hears    func(f url.Values)                                       // changes a form before the hub receives it
+	responds func(f url.Values, r *http.Request, resp *http.Response) // changes the response of the hub; f is empty if r is not a form
 }
 
-// RoundTrip makes a request in the wrong way.
+// RoundTrip makes a request with the defect.
 func (w *wrong) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -311,16 +310,16 @@ func (w *wrong) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	out := r.Clone(r.Context())
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	answer, err := hubtest.Client.Transport.RoundTrip(out)
-	if err == nil && w.answers != nil {
-		w.answers(f, r, answer)
+	resp, err := hubtest.Client.Transport.RoundTrip(out)
+	if err == nil && w.responds != nil {
+		w.responds(f, r, resp)
 	}
-	return answer, err
+	return resp, err
 }
 
-// verifies changes what the hub asks a subscriber.
-func verifies(change func(q url.Values)) func(http.Handler) http.Handler {
-	return through(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+// changeVerifications changes the verifications of the hub.
+func changeVerifications(change func(q url.Values)) func(http.Handler) http.Handler {
+	return intercept(http.MethodGet, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		q := r.URL.Query()
 		change(q)
 		retarget(r, r.URL.EscapedPath(), q.Encode())
@@ -328,59 +327,59 @@ func verifies(change func(q url.Values)) func(http.Handler) http.Handler {
 	})
 }
 
-// posts changes what the hub delivers.
-func posts(change func(r *http.Request)) func(http.Handler) http.Handler {
-	return through(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+// changeDeliveries changes the deliveries of the hub.
+func changeDeliveries(change func(r *http.Request)) func(http.Handler) http.Handler {
+	return intercept(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		change(r)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// replaced is a body with something else in it.
+// replaced returns a body with a text replaced.
 func replaced(body io.ReadCloser, old, new string) io.ReadCloser {
 	defer body.Close()
-	b, _ := io.ReadAll(body) // what is cut short is wrong too
+	b, _ := io.ReadAll(body) // a truncated body is wrong as well
 	return io.NopCloser(bytes.NewReader(bytes.ReplaceAll(b, []byte(old), []byte(new))))
 }
 
-// refuses answers 400 to some requests.
-func refuses(chosen func(f url.Values, r *http.Request) bool) func(url.Values, *http.Request, *http.Response) {
-	return func(f url.Values, r *http.Request, answer *http.Response) {
-		if chosen(f, r) {
-			answer.StatusCode = http.StatusBadRequest
+// rejectIf responds with 400 to the selected requests.
+func rejectIf(selected func(f url.Values, r *http.Request) bool) func(url.Values, *http.Request, *http.Response) {
+	return func(f url.Values, r *http.Request, resp *http.Response) {
+		if selected(f, r) {
+			resp.StatusCode = http.StatusBadRequest
 		}
 	}
 }
 
-// takes answers 202 to what the hub refuses.
-func takes(_ url.Values, _ *http.Request, answer *http.Response) {
-	if answer.StatusCode >= 400 {
-		answer.StatusCode = http.StatusAccepted
+// acceptAll responds with 202 to requests that the hub rejects.
+func acceptAll(_ url.Values, _ *http.Request, resp *http.Response) {
+	if resp.StatusCode >= 400 {
+		resp.StatusCode = http.StatusAccepted
 	}
 }
 
-// drops does not let through some deliveries.
-func drops(chosen func(r *http.Request) bool) func(http.Handler) http.Handler {
-	return through(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if !chosen(r) {
+// dropIf drops the selected deliveries.
+func dropIf(selected func(r *http.Request) bool) func(http.Handler) http.Handler {
+	return intercept(http.MethodPost, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+		if !selected(r) {
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// understands changes what callbacks answer.
-func understands(method string, change func(r *http.Request, a *recorder)) func(http.Handler) http.Handler {
-	return through(method, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+// changeResponses changes the responses of callbacks.
+func changeResponses(method string, change func(r *http.Request, a *recorder)) func(http.Handler) http.Handler {
+	return intercept(method, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		a := httptest.NewRecorder()
 		next.ServeHTTP(a, r)
 		change(r, a)
 		w.WriteHeader(a.Code)
-		_, _ = w.Write(a.Body.Bytes()) // the hub may be gone
+		_, _ = w.Write(a.Body.Bytes()) // the hub may have closed the connection
 	})
 }
 
-// through does something with requests of a method; all others go on.
-func through(method string, do func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
+// intercept handles requests of a method with do, and forwards all others.
+func intercept(method string, do func(w http.ResponseWriter, r *http.Request, next http.Handler)) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == method {
@@ -392,8 +391,8 @@ func through(method string, do func(w http.ResponseWriter, r *http.Request, next
 	}
 }
 
-// follows follows redirects.
-func follows(w http.ResponseWriter, r *http.Request, next http.Handler) {
+// followRedirect follows a redirect.
+func followRedirect(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	a := httptest.NewRecorder()
 	next.ServeHTTP(a, r)
 	if u, err := url.Parse(a.Header().Get("Location")); err == nil && u.Path != "" {
@@ -405,16 +404,16 @@ func follows(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	_, _ = w.Write(a.Body.Bytes())
 }
 
-// retarget gives a request another path and query.
+// retarget replaces the path and query of a request.
 func retarget(r *http.Request, path, query string) {
 	r.RequestURI = path
 	if query != "" {
 		r.RequestURI += "?" + query
 	}
-	r.URL, _ = url.ParseRequestURI(r.RequestURI) // it comes from one
+	r.URL, _ = url.ParseRequestURI(r.RequestURI) // valid, because it was parsed before
 }
 
-// challenge is the hub's: a callback may have one of its own before it.
+// challenge returns the challenge of the hub: a callback may have its own before it.
 func challenge(r *http.Request) string {
 	all := r.URL.Query()["hub.challenge"]
 	return all[len(all)-1]
