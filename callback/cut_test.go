@@ -63,9 +63,9 @@ func cutting(h Follower, changes, bytes int) *Engine {
 
 // atomFormat is an Atom feed.
 var atomFormat = &outlet.Format{
-	Batch: atom.Form.Batches("https://hub.example.org"), Begin: []byte(atom.Form.Begin), End: []byte(atom.Form.End),
+	Batch: atom.Form.BatchFormat("https://hub.example.org"), Begin: []byte(atom.Form.Begin), End: []byte(atom.Form.End),
 	Head: func(b *feed.Batch) []byte {
-		return atom.Form.Head(nil, atom.Form.Pushed("https://hub.example.org", b))
+		return atom.Form.Head(nil, atom.Form.PushedPage("https://hub.example.org", b))
 	},
 	Tail: atom.Form.Tail(nil, nil),
 }

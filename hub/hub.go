@@ -78,8 +78,8 @@ type Rights interface {
 type Quota interface {
 	// Full reports whether a set is full, and returns the maximum number of bytes it may hold.
 	Full(set string) (maxBytes int64, full bool)
-	// Grew notes that the memory accepted a publish to a set.
-	Grew(set string)
+	// RecordGrowth records that the memory accepted a publish to a set.
+	RecordGrowth(set string)
 }
 
 // A Hub publishes changes to a change memory and lets followers read them. Its methods are
@@ -114,7 +114,7 @@ func New(log changelog.Log, o Options) *Hub {
 		o.MaxBody = 50 << 20
 	}
 	if o.Intake == nil {
-		o.Intake = limit.NewBudget(max(10*o.MaxBody, 64<<20), limit.Patience)
+		o.Intake = limit.NewBudget(max(10*o.MaxBody, 64<<20), limit.MemoryTimeout)
 	}
 	if o.AppendTimeout == 0 {
 		o.AppendTimeout = 30 * time.Second

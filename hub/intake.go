@@ -47,12 +47,12 @@ const largeBody = 1 << 20
 // newIntake returns an intake for the caller of ctx, without a body. Unless newIntake fails,
 // the caller must call release.
 func (h *Hub) newIntake(ctx context.Context) (*intake, error) {
-	in := &intake{ctx: ctx, user: limit.FromContext(ctx), maxMemory: h.opts.Intake.Most(ctx), reserved: minReservation, slots: h.decodeSlots}
+	in := &intake{ctx: ctx, user: limit.FromContext(ctx), maxMemory: h.opts.Intake.MaxShare(ctx), reserved: minReservation, slots: h.decodeSlots}
 	if err := in.admit(); err != nil {
 		return nil, err
 	}
 	var err error
-	in.share, err = h.opts.Intake.Take(ctx, minReservation)
+	in.share, err = h.opts.Intake.Acquire(ctx, minReservation)
 	return in, err
 }
 
@@ -141,7 +141,7 @@ func (in *intake) charge(changes int) {
 
 // releaseBatch releases the memory of a batch before the next one is read.
 func (in *intake) releaseBatch() {
-	in.share.Keep(minReservation)
+	in.share.Shrink(minReservation)
 	in.reserved = min(in.reserved, minReservation)
 }
 

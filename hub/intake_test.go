@@ -204,7 +204,7 @@ func TestStreamIsThrottled(t *testing.T) {
 type demoFullQuota struct{ grew []string }
 
 func (q *demoFullQuota) Full(set string) (int64, bool) { return 12345, set == "demo" }
-func (q *demoFullQuota) Grew(set string)               { q.grew = append(q.grew, set) }
+func (q *demoFullQuota) RecordGrowth(set string)       { q.grew = append(q.grew, set) }
 
 func TestFullSet(t *testing.T) {
 	q := &demoFullQuota{}
@@ -219,7 +219,7 @@ func TestFullSet(t *testing.T) {
 	}
 	mustPublish(t, h, "other", changes("a", 1))
 	if !slices.Equal(q.grew, []string{"other"}) {
-		t.Errorf("Grew was called for %q", q.grew)
+		t.Errorf("RecordGrowth was called for %q", q.grew)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestFullSet(t *testing.T) {
 type fullAfterFirst bool
 
 func (q *fullAfterFirst) Full(string) (int64, bool) { return 1000, bool(*q) }
-func (q *fullAfterFirst) Grew(string)               { *q = true }
+func (q *fullAfterFirst) RecordGrowth(string)       { *q = true }
 
 // A retry of a publish that the memory has is answered as a repeat, even if the set takes no
 // more changes. Anything else is refused.

@@ -221,7 +221,7 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 		return changelog.Appended{}, fmt.Errorf("publish to set %q: %w", set, err)
 	}
 	if h.opts.Quota != nil {
-		h.opts.Quota.Grew(set)
+		h.opts.Quota.RecordGrowth(set)
 	}
 	trail.From(ctx).Published(a.Count, a.Cursor, a.Replayed)
 	return a, nil

@@ -84,7 +84,7 @@ func (s *Server) baseline(ctx context.Context, set, since string, filter feed.Fi
 		b.restart = place.IsZero() // without changes there is no snapshot
 	}
 	var err error
-	if b.share, err = s.opts.Streams.Take(ctx, partRoom); err != nil {
+	if b.share, err = s.opts.Streams.Acquire(ctx, partRoom); err != nil {
 		return nil, err
 	}
 	if !b.restart {

@@ -67,7 +67,7 @@ func (s *Server) newPage(begin *feed.Batch, p poll, f *feed.Format) *page {
 // reserve reserves memory for the page, unless the page has it already.
 func (p *page) reserve(ctx context.Context) (err error) {
 	if p.share == nil {
-		p.share, err = p.room.Take(ctx, pageRoom)
+		p.share, err = p.room.Acquire(ctx, pageRoom)
 	}
 	return err
 }
@@ -151,7 +151,7 @@ func (p *page) finish(next string) (length int) {
 		length += len(p.pieces[i].text)
 	}
 	if p.share != nil {
-		p.share.Keep(int64(length))
+		p.share.Shrink(int64(length))
 	}
 	return length
 }

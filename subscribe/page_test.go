@@ -259,7 +259,7 @@ func TestPageWithoutMemory(t *testing.T) {
 	answers := limit.NewBudget(32<<20, time.Millisecond)
 	s := newSite(t, settings{Options: subscribe.Options{Answers: answers}})
 	s.publish(1)
-	share, err := answers.Take(t.Context(), 32<<20)
+	share, err := answers.Acquire(t.Context(), 32<<20)
 	ok(t, err)
 	if s.refused(s.url("?since=start"), http.StatusServiceUnavailable, "problems/overloaded").Get("Retry-After") == "" {
 		t.Error("got no Retry-After, want one")

@@ -136,8 +136,8 @@ func New(f Follower, m Memory, o Options) *Server {
 		o.Now = time.Now
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	o.Answers = cmp.Or(o.Answers, limit.NewBudget(128<<20, limit.Patience))
-	o.Streams = cmp.Or(o.Streams, limit.NewBudget(256<<20, limit.Patience))
+	o.Answers = cmp.Or(o.Answers, limit.NewBudget(128<<20, limit.MemoryTimeout))
+	o.Streams = cmp.Or(o.Streams, limit.NewBudget(256<<20, limit.MemoryTimeout))
 	if o.Messages == nil {
 		o.Messages = append(feed.MessageFormats(), JSONZstd)
 	}

@@ -230,7 +230,7 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return !access.FromContext(ctx).Rights.Sees(st) })
+	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return !access.FromContext(ctx).Rights.MaySee(st) })
 	if len(sets) != 1 {
 		return "", resourcesync.Invalidf("topic (or hub.topic) is missing, and you may follow %d sets; send topic=%s, GET %s lists the sets", len(sets), s.base.Topic("SET"), s.base.Sets())
 	}

@@ -410,7 +410,7 @@ func (c *config) callers(log *slog.Logger) (access.Authenticator, error) {
 	if len(audience) == 0 {
 		audience = []string{c.BaseURL}
 	}
-	return jwt.New(keys, jwt.Options{Issuer: c.JWTIssuer, Audience: audience, Others: tokens})
+	return jwt.New(keys, jwt.Options{Issuer: c.JWTIssuer, Audience: audience, Fallback: tokens})
 }
 
 // store returns the part of the configuration that is needed to open the change memory.

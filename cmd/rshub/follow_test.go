@@ -154,7 +154,7 @@ func TestFollowRefused(t *testing.T) {
 		code        int
 		want        string
 	}{
-		{"no token", "", []string{"-set", "demo"}, 1, "401: this needs a token with the right follow:demo"},
+		{"no token", "", []string{"-set", "demo"}, 1, "401: this request requires a token with the right follow:demo"},
 		{"wrong token", texts[0], []string{"-set", "demo"}, 1, "403: your token"},
 		{"unknown cursor", texts[1], []string{"-set", "demo", "-since", "7-7"}, 1, "410: the change memory"},
 		{"invalid since", texts[1], []string{"-set", "demo", "-since", "yesterday"}, 1, "400: "},

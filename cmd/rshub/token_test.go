@@ -86,7 +86,7 @@ func TestTokenNewInFile(t *testing.T) {
 		broken func()
 		want   string
 	}{
-		{"duplicate name", func() {}, `the name "alice" is there twice`},
+		{"duplicate name", func() {}, `duplicate name "alice"`},
 		{"another command is running", func() { writeFile(t, path+".new", "") }, "tokens.new exists"},
 		{"invalid file", func() { removeFile(t, path+".new"); writeFile(t, path, text+"half\n") }, "line 4"},
 	} {

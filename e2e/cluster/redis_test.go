@@ -51,7 +51,7 @@ func TestRedisHangs(t *testing.T) {
 		t.Fatal("got no request to delete the set")
 	}
 	problem, err := hubtest.ProblemOf(a)
-	if d := problem.Detail; err != nil || !strings.HasSuffix(problem.Type, "/unknown") || strings.Contains(d, "Idempotency-Key") || !strings.Contains(d, "look at it first") {
+	if d := problem.Detail; err != nil || !strings.HasSuffix(problem.Type, "/unknown") || strings.Contains(d, "Idempotency-Key") || !strings.Contains(d, "check with GET") {
 		t.Errorf("DELETE = %s (%v), want the problem unknown", a.Body, err)
 	}
 	hubtest.Must(t, http.StatusNoContent, http.MethodDelete, other.URL+"/sets/"+set, nil)

@@ -38,20 +38,20 @@ func TestRights(t *testing.T) {
 				t.Fatal(err)
 			}
 			if r.Publish(test.set) != test.publish || r.Follow(test.set) != test.follow || r.Operate() != test.operate {
-				t.Errorf("publish %v, follow %v, operate %v", r.Publish(test.set), r.Follow(test.set), r.Operate())
+				t.Errorf("got publish %v, follow %v, operate %v", r.Publish(test.set), r.Follow(test.set), r.Operate())
 			}
 		})
 	}
 	var none Rights
 	if none.Publish("demo") || none.Follow("demo") || none.Operate() {
-		t.Error("the zero Rights allow something")
+		t.Error("zero Rights: got a right, want none")
 	}
 	if all := All(); !all.Publish("demo") || !all.Follow("demo") || !all.Operate() {
-		t.Error("All does not allow everything")
+		t.Error("All(): got a missing right, want all")
 	}
 }
 
-func TestParseRightsRefuses(t *testing.T) {
+func TestParseRightsInvalid(t *testing.T) {
 	for _, test := range []struct{ rights, want string }{
 		{"", "no right"},
 		{" , ", "no right"},
@@ -68,16 +68,16 @@ func TestParseRightsRefuses(t *testing.T) {
 		t.Run(test.rights, func(t *testing.T) {
 			r, err := ParseRights(test.rights)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("the error is %v, want one about %s", err, test.want)
+				t.Errorf("ParseRights(%q) = %v, want an error with %s", test.rights, err, test.want)
 			}
 			if r.Publish("demo") || r.Operate() {
-				t.Error("rights came with the error")
+				t.Error("ParseRights(): got rights with the error")
 			}
 		})
 	}
 }
 
-// A caller without a token gets 401, a caller whose token lacks the right gets 403.
+// A caller without a token gets 401, and a caller without the right gets 403.
 func TestMay(t *testing.T) {
 	follower, err := ParseRights("follow:demo")
 	if err != nil {
@@ -85,12 +85,12 @@ func TestMay(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name                     string
-		caller                   *Caller // nil: the context has no caller
-		publish, follow, operate int     // status, 0 for allowed
+		caller                   *Caller // nil for a context without a caller
+		publish, follow, operate int     // status; 0 if allowed
 	}{
 		{"everything", &Caller{Rights: All()}, 0, 0, 0},
-		{"nobody", nil, 401, 401, 401},
-		{"nobody in particular", &Caller{Rights: follower}, 401, 0, 401},
+		{"no caller", nil, 401, 401, 401},
+		{"no name", &Caller{Rights: follower}, 401, 0, 401},
 		{"a caller", &Caller{Name: "alice", Rights: follower}, 403, 0, 403},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,15 +122,15 @@ func TestMay(t *testing.T) {
 					continue
 				}
 				if got := http.Header(p.Header).Get("WWW-Authenticate"); (got != "") != (may.want == http.StatusUnauthorized) {
-					t.Errorf("%s: WWW-Authenticate is %q", may.what, got)
+					t.Errorf("%s: got the WWW-Authenticate %q", may.what, got)
 				}
 			}
 		})
 	}
 }
 
-// A private set is like one that is not there, except for those who may publish to it: they
-// know it, and are told which right is missing.
+// A private set is hidden like a nonexistent one, except from callers that may publish to it. They
+// know that it exists, and get the missing right.
 func TestMayFollowPrivate(t *testing.T) {
 	anyone, err := ParseRights("follow:*,publish:open")
 	if err != nil {
@@ -138,11 +138,11 @@ func TestMayFollowPrivate(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, rights string
-		want         error // nil: a problem, 403
+		want         error // nil for a problem with status 403
 	}{
-		{"may publish to it", "publish:demo", nil},
-		{"may publish to others", "publish:other", feed.ErrNoSet},
-		{"may publish to what anyone may", "follow:other", feed.ErrNoSet},
+		{"publisher of the set", "publish:demo", nil},
+		{"publisher of another set", "publish:other", feed.ErrNoSet},
+		{"publisher like anyone", "follow:other", feed.ErrNoSet},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			rights, err := ParseRights(test.rights)
@@ -150,7 +150,7 @@ func TestMayFollowPrivate(t *testing.T) {
 				t.Fatal(err)
 			}
 			rights.anyone = &anyone
-			caller := Caller{Name: "alice", Rights: rights, Private: func(_ context.Context, set string) (bool, error) {
+			caller := Caller{Name: "alice", Rights: rights, IsPrivate: func(_ context.Context, set string) (bool, error) {
 				if set != "demo" {
 					return false, feed.ErrNoSet
 				}
@@ -160,10 +160,10 @@ func TestMayFollowPrivate(t *testing.T) {
 			err = MayFollow(ctx, "demo")
 			p, _ := errors.AsType[*feed.Problem](err)
 			if test.want != nil && !errors.Is(err, test.want) || test.want == nil && (p == nil || p.Status != http.StatusForbidden || !strings.Contains(p.Detail, "follow:demo")) {
-				t.Errorf("%v", err)
+				t.Errorf("MayFollow(demo) = %v, want %v", err, test.want)
 			}
 			if err := MayFollow(ctx, "absent"); !errors.Is(err, feed.ErrNoSet) {
-				t.Errorf("a set that is not there: %v", err)
+				t.Errorf("MayFollow(absent) = %v, want ErrNoSet", err)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A fileBench is a tokens file that is watched, in fake time.
+// A fileBench is a watched tokens file in fake time.
 type fileBench struct {
 	*testing.T
 	path string
@@ -38,7 +38,7 @@ func watchFile(t *testing.T, lines ...string) *fileBench {
 	return b
 }
 
-// write replaces the file, as an editor and Kubernetes do it.
+// write replaces the file atomically, as editors and Kubernetes do.
 func (b *fileBench) write(lines ...string) {
 	b.Helper()
 	if err := os.WriteFile(b.path+".new", []byte(tokensFile(lines...)), 0o600); err != nil {
@@ -57,23 +57,23 @@ func (b *fileBench) caller(token string) (Caller, error) {
 	return b.file.Caller(r)
 }
 
-func TestTokensFileIsReadAnew(t *testing.T) {
+func TestTokensFileReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watchFile(t, "alice ALICE publish:a")
 		if c, err := b.caller(alicesToken); err != nil || c.Name != "alice" {
-			t.Fatalf("%+v, %v", c, err)
+			t.Fatalf("Caller(alice) = %+v, %v, want alice", c, err)
 		}
 		b.write("alice ALICE publish:a,follow:b", "bob BOB follow:b", "anyone - follow:c")
 		time.Sleep(reread.Every + 1)
 		synctest.Wait()
 		if c, err := b.caller(alicesToken); err != nil || !c.Rights.Follow("b") || !c.Rights.Follow("c") {
-			t.Errorf("%+v, %v", c, err)
+			t.Errorf("Caller(alice) after the reload = %+v, %v, want the rights to follow b and c", c, err)
 		}
 		if c, err := b.caller(bobsToken); err != nil || c.Name != "bob" {
-			t.Errorf("%+v, %v", c, err)
+			t.Errorf("Caller(bob) = %+v, %v, want bob", c, err)
 		}
 		if c, err := b.caller(""); err != nil || !c.Rights.Follow("c") || c.Rights.Follow("b") {
-			t.Errorf("%+v, %v", c, err)
+			t.Errorf("Caller() without a token = %+v, %v, want only the right to follow c", c, err)
 		}
 		version := b.file.Version()
 
@@ -83,40 +83,40 @@ func TestTokensFileIsReadAnew(t *testing.T) {
 			func() { b.write("alice rshub_THESECRET publish:a") },
 		} {
 			before := len(b.log.String())
-			said := func() string { return b.log.String()[before:] }
+			logged := func() string { return b.log.String()[before:] }
 			bad()
 			time.Sleep(reread.Every + 1)
 			synctest.Wait()
 			if c, err := b.caller(bobsToken); err != nil || !c.Rights.Follow("b") {
-				t.Errorf("the tokens before are not in force: %+v, %v", c, err)
+				t.Errorf("Caller(bob) with an invalid file = %+v, %v, want the previous rights", c, err)
 			}
 			if b.file.Err() == nil || b.file.Version() != version {
-				t.Error("nobody notices that the file is bad")
+				t.Error("with an invalid file: got no error or another version, want an error and the same version")
 			}
-			if once := said(); strings.Count(once, "stays in force") != 1 || strings.Contains(once, "THESECRET") {
-				t.Errorf("the log says %s", once)
+			if once := logged(); strings.Count(once, "stays in force") != 1 || strings.Contains(once, "THESECRET") {
+				t.Errorf("got the log %q, want one warning without the token", once)
 			}
 			time.Sleep(10 * reread.Every)
 			synctest.Wait()
-			if strings.Count(said(), "stays in force") != 1 {
-				t.Errorf("the log says it again: %s", said())
+			if strings.Count(logged(), "stays in force") != 1 {
+				t.Errorf("got the log %q, want only one warning", logged())
 			}
 		}
 		b.write("bob BOB follow:b")
 		time.Sleep(reread.Every + 1)
 		synctest.Wait()
 		if _, err := b.caller(alicesToken); err == nil || b.file.Err() != nil {
-			t.Errorf("alice: %v; the file: %v", err, b.file.Err())
+			t.Errorf("Caller(alice) = %v, Err() = %v, want an error, nil", err, b.file.Err())
 		}
 	})
 }
 
-// follows returns what asks whether a caller may follow a set.
+// follows returns a function that checks whether a caller may follow a set.
 func follows(set string) func(Caller) error {
 	return func(c Caller) error { return MayFollow(NewContext(context.Background(), c), set) }
 }
 
-// A token ends at its time, and what it holds does so within a second.
+// A token expires at its time, and streams of its caller end within a second.
 func TestWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(time.Minute).UTC().Format(time.RFC3339)
@@ -138,7 +138,7 @@ func TestWhile(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if cause := context.Cause(ctx); (cause == nil) != (why == "") || cause != nil && !strings.Contains(cause.Error(), why) {
-				t.Errorf("%s: %v", what, cause)
+				t.Errorf("%s: got the cause %v, want %q", what, cause, why)
 			}
 		}
 		alice, bob, anyone, public := hold(alicesToken, "a"), hold(bobsToken, "a"), hold("", "c"), hold(bobsToken, "c")
@@ -149,7 +149,7 @@ func TestWhile(t *testing.T) {
 		}
 		w.While(t.Context(), func(Caller) error { return nil }, func(err error) { t.Error(err) })()
 		if count() != 4 {
-			t.Errorf("%d are held", count())
+			t.Errorf("got %d registrations", count())
 		}
 		time.Sleep(59 * time.Second)
 		ended("alice", alice, "")
@@ -157,11 +157,11 @@ func TestWhile(t *testing.T) {
 		ended("alice", alice, "expired")
 		ended("bob", bob, "")
 		if _, err := b.caller(alicesToken); err == nil || !strings.Contains(err.Error(), "expired") {
-			t.Errorf("alice: %v", err)
+			t.Errorf("Caller(alice) after the expiry = %v, want an expiry error", err)
 		}
 
 		b.write("bob BOB follow:other", "anyone - follow:c")
-		time.Sleep(reread.Every + sweepEvery)
+		time.Sleep(reread.Every + sweepInterval)
 		ended("bob", bob, "does not have the right")
 		ended("bob in a public set", public, "")
 		late := hold(bobsToken, "other")
@@ -170,19 +170,19 @@ func TestWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.write("alice ALICE follow:a")
-		time.Sleep(reread.Every + sweepEvery)
-		ended("bob without a token", late, "not known here")
-		ended("bob in a public set", public, "not known here")
-		ended("anyone", anyone, "this needs a token")
+		time.Sleep(reread.Every + sweepInterval)
+		ended("bob without a token", late, "the token is unknown")
+		ended("bob in a public set", public, "the token is unknown")
+		ended("anyone", anyone, "this request requires a token")
 
-		// The request began before the change, and holds after it.
+		// The request started before the change, and calls While after it.
 		held, cut := context.WithCancelCause(NewContext(t.Context(), early))
 		w.While(held, follows("other"), cut)()
-		ended("late", held, "not known here")
+		ended("late", held, "the token is unknown")
 		cancel()
 		<-done
 		if count() != 0 {
-			t.Errorf("%d are held", count())
+			t.Errorf("got %d registrations", count())
 		}
 	})
 }

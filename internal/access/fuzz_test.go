@@ -14,12 +14,11 @@ import (
 	"time"
 )
 
-// bearer is RFC 6750 section 2.1, as generous as clients need it: any spaces, and any
+// bearer matches RFC 6750 section 2.1 as leniently as clients need it: any spaces, and any
 // characters in the token.
 var bearer = regexp.MustCompile(`(?is)^bearer (.*)$`)
 
-// Whatever is in the header Authorization, only a token that is known has rights, and an
-// error shows nothing of it.
+// For any Authorization header, only a known token has rights, and errors do not contain it.
 func FuzzAuthorization(f *testing.F) {
 	for _, s := range []string{
 		"", "Bearer " + alicesToken, "bearer  " + alicesToken + "\t", "Bearer", "Bearer ", alicesToken, "Basic " + alicesToken, "Bearer " + alicesToken + ", Bearer x",
@@ -27,7 +26,7 @@ func FuzzAuthorization(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	known := opened(f, tokensFile("anyone - follow:open", "alice ALICE publish:demo"))
+	known := openTokens(f, tokensFile("anyone - follow:open", "alice ALICE publish:demo"))
 	f.Fuzz(func(t *testing.T, header string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header["Authorization"] = []string{header}
@@ -42,17 +41,17 @@ func FuzzAuthorization(f *testing.F) {
 		c, err := known.Caller(r)
 		switch {
 		case err != nil && want != "-", err == nil && want != c.Name:
-			t.Errorf("%q is %+v, %v; want %q", header, c, err, want)
+			t.Errorf("Caller() with %q = %+v, %v, want %q", header, c, err, want)
 		case err != nil && (!refused(err) || c.Rights.Follow("open") || strings.Contains(err.Error(), "rshub_")):
-			t.Errorf("%q is refused with %+v, %v", header, c, err)
+			t.Errorf("Caller() with %q = %+v, %v, want no token and no rights", header, c, err)
 		case err == nil && (c.Rights.Publish("demo") != (want == "alice") || !c.Rights.Follow("open")):
-			t.Errorf("%q has the rights %+v", header, c.Rights)
+			t.Errorf("Caller() with %q: got the rights %+v", header, c.Rights)
 		}
 	})
 }
 
-// randomKeys are other keys in each process: a fuzz test runs in several, and the ticket of
-// another process is not good.
+// randomKeys are different keys in each process. A fuzz test runs in several processes, and the
+// ticket of another process is invalid.
 type randomKeys [32]byte
 
 func newRandomKeys() *randomKeys {
@@ -66,9 +65,9 @@ func (k *randomKeys) TicketKey(_ context.Context, hour int64) ([]byte, error) {
 	return key[:], nil
 }
 
-// Nothing but a ticket that a hub gave is a ticket, however it is written.
+// Only a ticket issued by a hub is accepted.
 func FuzzTicket(f *testing.F) {
-	file := opened(f, tokensFile("alice ALICE follow:a,publish:a,operate"))
+	file := openTokens(f, tokensFile("alice ALICE follow:a,publish:a,operate"))
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+alicesToken)
 	alice, err := file.Caller(r)
@@ -76,7 +75,7 @@ func FuzzTicket(f *testing.F) {
 		f.Fatal(err)
 	}
 	tickets := NewTickets(file, newRandomKeys())
-	good, _, err := tickets.New(f.Context(), alice, "a", TicketMost)
+	good, _, err := tickets.New(f.Context(), alice, "a", MaxTicketLifetime)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -96,7 +95,7 @@ func FuzzTicket(f *testing.F) {
 			c, err := tickets.Caller(t.Context(), text)
 			if err != nil {
 				if !refused(err) || c.Rights.Follow("a") {
-					t.Errorf("%q is refused with %+v, %v", text, c, err)
+					t.Errorf("Caller(%q) = %+v, %v, want 401 and no rights", text, c, err)
 				}
 				continue
 			}
@@ -105,13 +104,13 @@ func FuzzTicket(f *testing.F) {
 				t.Fatalf("%q is a ticket: %+v", text, c)
 			}
 			if c.Name != "alice" || !c.Rights.FollowPrivate("a") || c.Rights.Publish("a") || c.Rights.Operate() || c.Rights.Follow("b") {
-				t.Errorf("the ticket gives %+v", c)
+				t.Errorf("Caller(): got %+v, want the rights of the ticket", c)
 			}
 		}
 	})
 }
 
-// A line of a tokens file means what its fields say, whatever is between them.
+// A line of a tokens file means what its fields say, regardless of the separators.
 func FuzzTokensLine(f *testing.F) {
 	f.Add("alice", "publish:demo,follow:*", "2999-01-31", "requests:5/s", " ", true)
 	f.Add("a#b", "operate", "", "", "\t", false)
@@ -144,15 +143,15 @@ func FuzzTokensLine(f *testing.F) {
 		}
 		for _, set := range []string{"demo", "a", "ab", "zz", "x.y"} {
 			if c.Rights.Publish(set) != want.Publish(set) || c.Rights.Follow(set) != want.Follow(set) {
-				t.Errorf("%q has the rights %+v, want %+v", line, c.Rights, want)
+				t.Errorf("ReadTokens(%q): got the rights %+v, want %+v", line, c.Rights, want)
 			}
 		}
 		if c.Rights.Operate() != want.Operate() || c.Expires.IsZero() != !strings.Contains(line, "expires="+expires) && expires != "" {
-			t.Errorf("%q is %+v", line, c)
+			t.Errorf("ReadTokens(%q): got %+v", line, c)
 		}
 		if !c.Expires.IsZero() { // an expiry is written as it is read
 			if again, err := ParseTime(c.Expires.Format(time.RFC3339Nano)); err != nil || !again.Equal(c.Expires) {
-				t.Errorf("%q expires at %v, then %v, %v", line, c.Expires, again, err)
+				t.Errorf("ReadTokens(%q): got the expiry %v, then %v, %v", line, c.Expires, again, err)
 			}
 		}
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/internal/durable"
 )
 
-// NewLine makes a token with rights for a name. The token ends at expires, unless that
-// is the zero Time. NewLine returns the token, and the line for it in a tokens file.
+// NewLine creates a token with rights for a name, and returns the token and its line in a tokens
+// file. The token expires at expires, unless that is zero.
 func NewLine(name, rights string, expires time.Time) (token, line string, err error) {
 	token, digest := NewToken()
 	words := strings.FieldsFunc(rights, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
@@ -27,28 +27,28 @@ func NewLine(name, rights string, expires time.Time) (token, line string, err er
 	return token, line, nil
 }
 
-// AddLine adds a line to a tokens file, if the result is a valid tokens file. A hub never
-// reads half a file. The file keeps its owner, group and mode; if it cannot, AddLine returns
-// an error. When AddLine returns nil, the line is durable.
+// AddLine adds a line to a tokens file, if the result is valid. A hub never reads an incomplete
+// file. The file keeps its owner, group and mode; if that is impossible, AddLine returns an error.
+// The line is durable when AddLine returns nil.
 func AddLine(path, line string) error {
 	mode := os.FileMode(0o600)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	// The new file is also a lock, so it is made before the old one is read. Without the
-	// lock, one of two callers at the same time would lose its line.
+	// The new file is also a lock, so it is created before the old one is read. Without the
+	// lock, one of two concurrent calls would lose its line.
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s.new exists: another command is running, or was killed; in that case remove the file", path)
+		return fmt.Errorf("%s.new exists: another command is running or was killed; if it was killed, remove the file", path)
 	}
 	if err != nil {
 		return fmt.Errorf("write tokens: %w", err)
 	}
-	text, err := withLine(path, line)
+	text, err := appendLine(path, line)
 	if err == nil {
 		_, err = f.WriteString(text)
-		err = errors.Join(err, durable.KeepOwner(f, path)) // the caller may be root, and the hub not
-		err = errors.Join(err, f.Chmod(mode))              // the umask may have removed rights that the hub's group needs
+		err = errors.Join(err, durable.KeepOwner(f, path)) // the caller may be root, but not the hub
+		err = errors.Join(err, f.Chmod(mode))              // the umask may have removed permissions that the group of the hub needs
 	}
 	if err != nil {
 		_ = f.Close()           // the file is abandoned
@@ -57,13 +57,13 @@ func AddLine(path, line string) error {
 		err = durable.Replace(f, path)
 	}
 	if err != nil {
-		return fmt.Errorf("add to %s: %w", path, err)
+		return fmt.Errorf("add line to %s: %w", path, err)
 	}
 	return nil
 }
 
-// withLine returns the text of a tokens file with one more line. The file need not be there.
-func withLine(path, line string) (string, error) {
+// appendLine returns the text of a tokens file with an additional line. The file need not exist.
+func appendLine(path, line string) (string, error) {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err

@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Two tokens, and the digests of them that a tokens file holds.
+// Two tokens for tests. tokensFile replaces ALICE and BOB with their digests.
 const (
 	alicesToken = "rshub_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	bobsToken   = "rshub_ZYXWVUTSRQPONMLKJIHGFEDCBA"
@@ -25,8 +25,8 @@ func tokensFile(lines ...string) string {
 	return strings.NewReplacer("ALICE", Digest(alicesToken), "BOB", Digest(bobsToken)).Replace(strings.Join(lines, "\n"))
 }
 
-// opened returns what reads a tokens file with this text.
-func opened(t testing.TB, text string) *TokensFile {
+// openTokens returns the TokensFile of a file with the given text.
+func openTokens(t testing.TB, text string) *TokensFile {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -43,10 +43,10 @@ func TestNewToken(t *testing.T) {
 	token, digest := NewToken()
 	other, _ := NewToken()
 	if token == other || !strings.HasPrefix(token, "rshub_") || len(token) < 32 {
-		t.Errorf("the tokens are %s and %s", token, other)
+		t.Errorf("NewToken() = %s, %s, want two different tokens with the prefix rshub_", token, other)
 	}
 	if digest != Digest(token) || strings.Contains(digest, token) || len(digest) != len("sha256:")+64 {
-		t.Errorf("the digest is %s", digest)
+		t.Errorf("NewToken(): got the digest %s, want that of the token", digest)
 	}
 }
 
@@ -56,7 +56,7 @@ func TestCaller(t *testing.T) {
 		name, file, header       string
 		caller                   string
 		publish, follow, operate bool   // of the set demo
-		challenge                string // of a 401; empty: none
+		challenge                string // challenge of a 401; empty if there is no error
 	}{
 		{"alice", file, "Bearer " + alicesToken, "alice", true, true, false, ""},
 		{"bob", file, "Bearer " + bobsToken, "bob", false, false, true, ""},
@@ -73,7 +73,7 @@ func TestCaller(t *testing.T) {
 		{"an empty file", "", "Bearer rshub_secret", "", false, false, false, "invalid_token"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tokens := opened(t, tokensFile(test.file))
+			tokens := openTokens(t, tokensFile(test.file))
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
 			if test.header != "" {
 				r.Header.Set("Authorization", test.header)
@@ -81,28 +81,28 @@ func TestCaller(t *testing.T) {
 			c, err := tokens.Caller(r)
 			if test.challenge == "" {
 				if err != nil || c.Name != test.caller || c.Rights.Publish("demo") != test.publish || c.Rights.Follow("demo") != test.follow || c.Rights.Operate() != test.operate {
-					t.Errorf("the caller is %+v (%v)", c, err)
+					t.Errorf("Caller() = %+v, %v, want %q with publish %t, follow %t, operate %t", c, err, test.caller, test.publish, test.follow, test.operate)
 				}
 				return
 			}
 			p, ok := errors.AsType[*feed.Problem](err)
 			if !ok || p.Status != http.StatusUnauthorized || !strings.Contains(http.Header(p.Header).Get("WWW-Authenticate"), test.challenge) {
-				t.Fatalf("the error is %v with %v", err, p)
+				t.Fatalf("Caller() = %v (%+v), want 401 with %s", err, p, test.challenge)
 			}
 			if strings.Contains(err.Error()+http.Header(p.Header).Get("WWW-Authenticate"), "secret") {
-				t.Errorf("the token is in %v", err)
+				t.Errorf("got an error with the token: %v", err)
 			}
 			if c.Rights.Follow("demo") {
-				t.Error("a bad token has rights")
+				t.Error("Caller() of an invalid token: got rights, want none")
 			}
 		})
 	}
 }
 
-// The rights of Anyone are added to a caller's rights for one request only. Other
-// requests, at the same time or later, do not see that.
+// The rights of Anyone are added to those of a caller for one request only, invisible to concurrent
+// and later requests.
 func TestAnyonesRightsAreCopied(t *testing.T) {
-	tokens := opened(t, tokensFile("anyone - follow:a", "alice ALICE follow:b,follow:c,follow:d", "bob BOB follow:e"))
+	tokens := openTokens(t, tokensFile("anyone - follow:a", "alice ALICE follow:b,follow:c,follow:d", "bob BOB follow:e"))
 	var wg sync.WaitGroup
 	for range 4 {
 		for _, test := range []struct{ token, has string }{{alicesToken, "abcd"}, {bobsToken, "ae"}} {
@@ -124,31 +124,31 @@ func TestAnyonesRightsAreCopied(t *testing.T) {
 	wg.Wait()
 }
 
-func TestReadTokensRefuses(t *testing.T) {
+func TestReadTokensInvalid(t *testing.T) {
 	const secret = "rshub_THESECRET"
 	for _, test := range []struct{ name, file, want string }{
-		{"two fields", "alice ALICE", "line 1: a line is NAME sha256:HEX RIGHTS"},
+		{"two fields", "alice ALICE", "line 1: too few fields; want NAME sha256:HEX RIGHTS"},
 		{"the line is counted", "# a\n\nalice ALICE publish:*\nbob", "line 4: "},
-		{"a token for a digest", "alice " + secret + " publish:*", `line 1: the token of "alice" is not sha256:`},
-		{"a token for a name", secret + " alice publish:*", "line 1: a name comes first"},
-		{"a token for a right", "alice ALICE " + secret, "line 1: right (a token, which is not shown)"},
-		{"a token among the rights", "alice ALICE publish:* publish:" + secret, "line 1: right (a token"},
-		{"another digest", "alice md5:1234 publish:*", "line 1: the token of"},
-		{"half a digest", "alice " + Digest(secret)[:60] + " publish:*", "line 1: the token of"},
-		{"no hex", "alice sha256:" + strings.Repeat("x", 64) + " publish:*", "line 1: the token of"},
-		{"a name twice", "alice ALICE publish:*\nalice BOB publish:*", `line 2: the name "alice" is there twice`},
+		{"a token for a digest", "alice " + secret + " publish:*", `line 1: invalid digest of the token of "alice"; want sha256:`},
+		{"a token for a name", secret + " alice publish:*", "line 1: token in place of a name"},
+		{"a token for a right", "alice ALICE " + secret, "line 1: invalid right (a token, which is not shown)"},
+		{"a token among the rights", "alice ALICE publish:* publish:" + secret, "line 1: invalid right (a token"},
+		{"another digest", "alice md5:1234 publish:*", "line 1: invalid digest of the token of"},
+		{"half a digest", "alice " + Digest(secret)[:60] + " publish:*", "line 1: invalid digest of the token of"},
+		{"no hex", "alice sha256:" + strings.Repeat("x", 64) + " publish:*", "line 1: invalid digest of the token of"},
+		{"a name twice", "alice ALICE publish:*\nalice BOB publish:*", `line 2: duplicate name "alice"`},
 		{"a token twice", "alice ALICE publish:*\nbob ALICE publish:*", `line 2: "bob" has the same token as "alice"`},
 		{"anyone twice", "anyone - follow:*\nanyone - publish:*", "line 2: "},
 		{"anyone with a token", "anyone ALICE follow:*", "line 1: anyone has no token"},
-		{"a bad right", "alice ALICE publish:demo,reed:demo", `line 1: right "reed:demo"`},
-		{"no right", "alice ALICE ,", "line 1: there is no right"},
-		{"anyone's bad right", "anyone - x", `line 1: right "x"`},
+		{"a bad right", "alice ALICE publish:demo,reed:demo", `line 1: invalid right "reed:demo"`},
+		{"no right", "alice ALICE ,", "line 1: no right"},
+		{"anyone's bad right", "anyone - x", `line 1: invalid right "x"`},
 		{"a long line", "alice ALICE publish:*\n#" + strings.Repeat("x", 1<<17), "line 2: "},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tokens, err := ReadTokens(strings.NewReader(tokensFile(test.file)))
 			if err == nil || tokens != nil || !strings.Contains(err.Error(), test.want) {
-				t.Fatalf("the error is %v, want %q", err, test.want)
+				t.Fatalf("ReadTokens() = %v, want an error with %q", err, test.want)
 			}
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("the token is in the error: %v", err)
@@ -178,7 +178,7 @@ func FuzzReadTokens(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		tokens, err := ReadTokens(strings.NewReader(tokensFile(s)))
 		if err == nil {
-			if c, ok := tokens.Named("", ""); !ok || c.Name != "" {
+			if c, ok := tokens.CallerByName("", ""); !ok || c.Name != "" {
 				t.Errorf("without a token comes %+v, %v", c, ok)
 			}
 			return
@@ -192,11 +192,11 @@ func FuzzReadTokens(f *testing.F) {
 	})
 }
 
-// What outlives a token is asked for by the name of its caller.
-func TestNamed(t *testing.T) {
+// Objects that outlive a token look up their caller by name.
+func TestCallerByName(t *testing.T) {
 	expired := time.Now().Add(-time.Minute).UTC().Format(time.RFC3339)
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
-	known := opened(t, "anyone - follow:open\n"+
+	tokens := openTokens(t, "anyone - follow:open\n"+
 		"alice "+Digest("a")+" follow:a\nbob "+Digest("b")+" follow:a expires="+expired+"\ncarol "+Digest("c")+" publish:c expires="+later.Format(time.RFC3339))
 	for name, want := range map[string]struct {
 		ok, a, open bool
@@ -210,9 +210,9 @@ func TestNamed(t *testing.T) {
 		"dave":    {},
 		"jwt:eve": {},
 	} {
-		c, ok := known.Named(name, "")
+		c, ok := tokens.CallerByName(name, "")
 		if ok != want.ok || c.Rights.Follow("a") != want.a || c.Rights.Follow("open") != want.open || !c.Expires.Equal(want.expires) || ok && c.Name != name {
-			t.Errorf("%q is %+v, %v", name, c, ok)
+			t.Errorf("CallerByName(%q) = %+v, %v, want %+v", name, c, ok, want)
 		}
 	}
 }

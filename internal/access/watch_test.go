@@ -6,36 +6,36 @@ import (
 	"time"
 )
 
-// A reloaded is an Authenticator whose keys change.
-type reloaded struct {
+// A fakeAuthenticator is an Authenticator whose keys change.
+type fakeAuthenticator struct {
 	Authenticator
 	mu      sync.Mutex
 	version uint64
 }
 
-func (r *reloaded) Version() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.version
+func (a *fakeAuthenticator) Version() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version
 }
 
-// TestWhileDuringSweep starts and ends a stream while a sweep verifies the token of another
-// one, which takes long.
+// A stream can start and end while a sweep is verifying the token of another stream, which takes
+// long.
 func TestWhileDuringSweep(t *testing.T) {
 	t.Parallel()
-	keys := &reloaded{}
+	keys := &fakeAuthenticator{}
 	w := NewWatch(keys)
 	verifying, verified := make(chan struct{}), make(chan struct{})
 	first := true
 	slow := Caller{Name: "slow"}
-	slow.now = func() (Caller, error) {
+	slow.refresh = func() (Caller, error) {
 		if first { // in While
 			first = false
 			return slow, nil
 		}
 		close(verifying)
 		<-verified
-		return Caller{}, Expired()
+		return Caller{}, ExpiredToken()
 	}
 	ended := make(chan error, 1)
 	release := w.While(NewContext(t.Context(), slow), func(Caller) error { return nil }, func(err error) { ended <- err })
@@ -55,7 +55,7 @@ func TestWhileDuringSweep(t *testing.T) {
 	select {
 	case <-other:
 	case <-time.After(30 * time.Second):
-		t.Error("a stream starts only after the sweep")
+		t.Error("While() blocks until the end of the sweep")
 	}
 	close(verified)
 	<-swept
@@ -63,9 +63,9 @@ func TestWhileDuringSweep(t *testing.T) {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Error("end(nil), want an error")
+			t.Error("onRevoked(nil), want an error")
 		}
 	default:
-		t.Error("a caller without a right goes on")
+		t.Error("While(): onRevoked was not called")
 	}
 }

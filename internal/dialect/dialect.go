@@ -1,9 +1,9 @@
-// Package dialect defines how a set is written as the documents of a standard other than
-// ResourceSync. Each standard is a package below this one.
+// Package dialect defines the interface between the hub and the formats of standards other than
+// ResourceSync. Each format is a subpackage.
 //
-// A Form only encodes: it knows no server and no store. Package internal/documents reads the change
-// memory, calls the form, and serves the result. docs/dialects.md describes the standards for
-// users.
+// A Form only encodes documents, and has no access to a server or store. Package internal/documents
+// reads the change memory, calls the form, and serves the result. See docs/dialects.md for the
+// standards.
 package dialect
 
 import (
@@ -12,39 +12,39 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A Form is a way to write a set's changes as the documents of another standard. There is
-// one document with a name that never changes, and one for each closed Change List, with the
-// same changes. The functions append to dst, and may be called by any goroutine. What they
-// append depends only on their arguments.
+// A Form encodes the changes of a set as documents of another standard: one newest document with a
+// fixed name, and one page with the same changes for each closed Change List. The functions append
+// to dst and are safe for concurrent use. Their output depends only on their arguments.
 type Form struct {
-	Newest    string // the name in its set of the document that clients begin with, such as "atom.xml"
-	Page      string // the names of the pages; a star stands for the log and the number: "atom-*.xml"
+	Newest    string // name of the document where clients start, such as "atom.xml"
+	Page      string // names of the pages, with a star for the log and the number, such as "atom-*.xml"
 	MediaType string
 
-	// Overview returns the newest document, if it has no changes itself and only leads to
-	// the pages. Nil: it is a page, with the changes of the open Change List, and some of the
-	// one before if they are few.
+	// Overview appends the newest document if that has no changes itself, but links to the pages.
+	// If Overview is nil, the newest document is a page with the changes of the open Change List,
+	// and, if these are few, some of the previous list.
 	Overview func(dst []byte, p *Page) []byte
 
-	Head  func(dst []byte, p *Page) []byte                            // what stands before the first change
-	Entry func(dst []byte, p *Page, e *feed.Entry, first bool) []byte // a change, with what stands between it and the one before; first: there is none before
-	Tail  func(dst []byte, p *Page) []byte                            // what stands behind the last change
+	Head  func(dst []byte, p *Page) []byte                            // appends everything before the first change
+	Entry func(dst []byte, p *Page, e *feed.Entry, first bool) []byte // appends a change and the separator from the previous one; first means that there is none
+	Tail  func(dst []byte, p *Page) []byte                            // appends everything after the last change
 
-	// Begin and End are what each change begins and ends with, and nothing else has. With them
-	// the newest document is a topic, too: WebSub subscribers get changes in this form.
+	// Begin and End mark the start and the end of each change in the output, and occur nowhere
+	// else. If they are set, the newest document is also a topic, and WebSub subscribers can
+	// receive changes in this form.
 	Begin, End string
 }
 
-// Pushed returns the page with which a batch is pushed.
-func (f *Form) Pushed(base feed.Base, b *feed.Batch) *Page {
+// PushedPage returns the page that is sent to subscribers for a batch.
+func (f *Form) PushedPage(base feed.Base, b *feed.Batch) *Page {
 	topic := base.TopicIn(b.Set, f.Newest)
 	return &Page{Base: base, Set: b.Set, Title: b.Set, After: b.After, Last: b.Cursor, Topic: base.Topic(b.Set), URL: topic, Newest: topic, Pushed: true}
 }
 
-// Batches returns the format in which batches are pushed.
-func (f *Form) Batches(base feed.Base) *feed.Format {
+// BatchFormat returns the format of batches sent to subscribers.
+func (f *Form) BatchFormat(base feed.Base) *feed.Format {
 	return &feed.Format{MediaType: f.MediaType, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
-		p := f.Pushed(base, b)
+		p := f.PushedPage(base, b)
 		dst = f.Head(dst, p)
 		for i := range b.Entries {
 			dst = f.Entry(dst, p, &b.Entries[i], i == 0)
@@ -53,10 +53,10 @@ func (f *Form) Batches(base feed.Base) *feed.Format {
 	}}
 }
 
-// PageName returns the name of a page. page is what the star stands for.
+// PageName returns the name of a page, with page in place of the star in f.Page.
 func (f *Form) PageName(page string) string { return strings.Replace(f.Page, "*", page, 1) }
 
-// ParsePage returns what the star stands for in the name of a page.
+// ParsePage returns the part of a page name that matches the star in f.Page.
 func (f *Form) ParsePage(name string) (page string, ok bool) {
 	before, behind, _ := strings.Cut(f.Page, "*")
 	if page, ok = strings.CutPrefix(name, before); ok {
@@ -65,27 +65,27 @@ func (f *Form) ParsePage(name string) (page string, ok bool) {
 	return page, ok && page != ""
 }
 
-// A Page is a part of the change memory of a set: the changes after one cursor, up to another
-// one. The URLs are empty where there is nothing.
+// A Page is a range of the changes of a set, between two cursors. A URL is empty if there is no
+// such document.
 type Page struct {
 	Base  feed.Base
 	Set   string
-	Title string // of the set; its name if it has no title
+	Title string // title of the set, or its name if it has none
 
-	After, Last feed.Cursor // the position of After counts all changes before the page, also those that the memory no longer has
-	Closed      bool        // its bytes never change again
-	Pushed      bool        // it is not read, but sent to a subscriber
+	After, Last feed.Cursor // range of the changes; the position of After counts all earlier changes, even removed ones
+	Closed      bool        // whether the page is final, so that its bytes never change
+	Pushed      bool        // whether the page is sent to a subscriber, not requested by a client
 
-	Topic  string // of change notifications
-	URL    string
-	Prev   string // the page before it; the memory may not have it any more
-	Next   string // the page behind it; it may have no changes yet
-	More   string // the changes after Last, once there are any: what Next is for a page that is not closed
-	Newest string // the newest document
-	First  string // the oldest page that the memory has
-	Final  string // the newest page with changes; if there is none, the one that comes first
+	Topic  string // topic of the change notifications
+	URL    string // URL of this page
+	Prev   string // previous page; the memory may no longer have it
+	Next   string // next page; it may still be empty
+	More   string // future changes after Last, if the page is not closed, in place of Next
+	Newest string // newest document
+	First  string // oldest page in the memory
+	Final  string // newest page with changes, or, if there is none, the first one
 }
 
-// ID returns the id of a change, which is the same in all forms: the topic, #, and the cursor,
-// from which a client can follow.
+// ID returns the ID of a change, which is the same in all forms: the topic, "#", and the cursor of
+// the change, from which a client can follow.
 func (p *Page) ID(c feed.Cursor) string { return p.Topic + "#" + c.String() }

@@ -244,7 +244,7 @@ func (d *Server) body(ctx context.Context, doc *document, etag string, compress 
 		return &body{}, nil
 	}
 	b, err := d.bodies.do(ctx, etag, func() (*body, int64, error) {
-		share, err := d.opts.Answers.Take(ctx, doc.maxCached)
+		share, err := d.opts.Answers.Acquire(ctx, doc.maxCached)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -312,7 +312,7 @@ func (d *Server) stream(w http.ResponseWriter, r *http.Request, doc *document, c
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	share, err := d.opts.Streams.Take(r.Context(), streamRoom)
+	share, err := d.opts.Streams.Acquire(r.Context(), streamRoom)
 	if err != nil {
 		return err
 	}

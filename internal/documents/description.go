@@ -58,7 +58,7 @@ func (d *Server) descriptionTag(ctx context.Context, states []feed.State, part i
 // writeDescription writes a Source Description, an index of parts, or a part. It returns a 404 if there
 // is no such part.
 func (d *Server) writeDescription(ctx context.Context, w io.Writer, states []feed.State, part int) error {
-	states = slices.DeleteFunc(slices.Clone(states), func(s feed.State) bool { return !access.FromContext(ctx).Rights.Sees(s) })
+	states = slices.DeleteFunc(slices.Clone(states), func(s feed.State) bool { return !access.FromContext(ctx).Rights.MaySee(s) })
 	ends := d.descriptionEnds(states)
 	h, items := d.descriptionHeader(), func(yield func(*resourcesync.Item) bool) {
 		for i := range states {

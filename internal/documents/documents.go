@@ -135,10 +135,10 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 	o.CacheBytes = cmp.Or(o.CacheBytes, 64<<20)
 	o.ClockSkew = cmp.Or(o.ClockSkew, time.Minute)
 	if o.Answers == nil {
-		o.Answers = limit.NewBudget(128<<20, limit.Patience)
+		o.Answers = limit.NewBudget(128<<20, limit.MemoryTimeout)
 	}
 	if o.Streams == nil {
-		o.Streams = limit.NewBudget(256<<20, limit.Patience)
+		o.Streams = limit.NewBudget(256<<20, limit.MemoryTimeout)
 	}
 	if o.Now == nil {
 		o.Now = time.Now

@@ -26,7 +26,7 @@ func (d *Server) ServeRobots(w http.ResponseWriter, r *http.Request) error {
 	var text []byte
 	lines := 0
 	for _, s := range states {
-		if !s.Sitemap || s.Private || !access.FromContext(r.Context()).Rights.Sees(s) || lines == maxSitemaps {
+		if !s.Sitemap || s.Private || !access.FromContext(r.Context()).Rights.MaySee(s) || lines == maxSitemaps {
 			continue
 		}
 		list, _, err := d.ownList(r.Context(), s.Set)

@@ -95,7 +95,7 @@ func TestAbortByClientIsNotLogged(t *testing.T) {
 		for n := 2; n <= 5; n++ {
 			s.get(m.list("peps", n))
 		}
-		if _, err := streams.Take(user, 2<<20); err != nil {
+		if _, err := streams.Acquire(user, 2<<20); err != nil {
 			t.Error(err)
 		}
 	}}
@@ -181,7 +181,7 @@ func TestNoMemory(t *testing.T) {
 		taken *limit.Budget
 	}{{cached, answers}, {streamed, answers}, {streamed, streams}, {"/.well-known/resourcesync", answers}} {
 		s := newServer(m, documents.Options{CacheBytes: 256 << 10, Answers: answers, Streams: streams})
-		share, err := test.taken.Take(t.Context(), 10<<20)
+		share, err := test.taken.Acquire(t.Context(), 10<<20)
 		if err != nil {
 			t.Fatal(err)
 		}

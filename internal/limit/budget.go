@@ -9,9 +9,9 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Patience is the time for which responses wait for memory: longer than a burst, and shorter than the
-// timeouts of clients and proxies.
-const Patience = 10 * time.Second
+// MemoryTimeout is how long a response waits for memory. It is longer than a burst, and shorter
+// than the timeouts of clients and proxies.
+const MemoryTimeout = 10 * time.Second
 
 // A Budget limits the memory for requests or responses in progress. Code that builds a response first
 // acquires a Share, and waits while the budget is used up. Shares are granted in order, so that a large
@@ -20,8 +20,8 @@ const Patience = 10 * time.Second
 // One User gets at most half of the budget, and all Users together at most seven eighths. The rest is for
 // the hub itself, which does not wait behind Users. A User that has its half is refused immediately.
 type Budget struct {
-	max      int64
-	patience time.Duration
+	max     int64
+	timeout time.Duration
 
 	mu      sync.Mutex
 	taken   int64
@@ -37,39 +37,40 @@ type request struct {
 	granted chan struct{} // closed when the request has its share
 }
 
-// NewBudget returns a Budget of max bytes. Take waits at most patience.
+// NewBudget returns a Budget of max bytes. Acquire waits at most for timeout.
 func NewBudget(max int64, patience time.Duration) *Budget {
-	return &Budget{max: max, patience: patience, users: map[*User]int64{}}
+	return &Budget{max: max, timeout: patience, users: map[*User]int64{}}
 }
 
-// Most returns the maximum size of a share for the User in ctx.
-func (b *Budget) Most(ctx context.Context) int64 { return b.most(FromContext(ctx)) }
+// MaxShare returns the maximum size of a share in bytes for the User in ctx.
+func (b *Budget) MaxShare(ctx context.Context) int64 { return b.maxShare(FromContext(ctx)) }
 
-func (b *Budget) most(user *User) int64 {
+func (b *Budget) maxShare(user *User) int64 {
 	if user == nil {
 		return b.max
 	}
 	return b.max / 2
 }
 
-// Take acquires a share of the budget. It waits at most for the patience of the budget, and then returns
-// feed.ErrOverloaded. If ctx is done, it returns the cause. A share above Most is reduced to Most.
-func (b *Budget) Take(ctx context.Context, bytes int64) (*Share, error) {
+// Acquire acquires a share of the budget. It waits at most for the timeout of the budget, and then
+// returns feed.ErrOverloaded. If ctx is done, it returns the cause. A share above MaxShare is
+// reduced to MaxShare.
+func (b *Budget) Acquire(ctx context.Context, bytes int64) (*Share, error) {
 	if s, err := b.try(FromContext(ctx), bytes); s != nil || err != nil { // common case
 		return s, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, feed.ErrOverloaded)
+	ctx, cancel := context.WithTimeoutCause(ctx, b.timeout, feed.ErrOverloaded)
 	defer cancel()
 	return b.Wait(ctx, bytes)
 }
 
-// Wait is like Take, but waits until ctx is done.
+// Wait is like Acquire, but waits until ctx is done.
 func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 	user := FromContext(ctx)
 	if s, err := b.try(user, bytes); s != nil || err != nil {
 		return s, err
 	}
-	r := &request{user: user, bytes: min(bytes, b.most(user)), granted: make(chan struct{})}
+	r := &request{user: user, bytes: min(bytes, b.maxShare(user)), granted: make(chan struct{})}
 	b.mu.Lock()
 	e := b.waiting.PushBack(r)
 	b.admitLocked() // there may be memory by now
@@ -94,10 +95,10 @@ func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 // try acquires a share if there is memory and no other request comes first. Otherwise it returns nil, or
 // errShare for a User that has its half.
 func (b *Budget) try(user *User, bytes int64) (*Share, error) {
-	bytes = min(bytes, b.most(user))
+	bytes = min(bytes, b.maxShare(user))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if user != nil && b.users[user]+bytes > b.most(user) {
+	if user != nil && b.users[user]+bytes > b.maxShare(user) {
 		return nil, errShare
 	}
 	if first := b.waiting.Front(); first != nil && (user != nil || first.Value.(*request).user == nil) || !b.fitsLocked(user, bytes) {
@@ -180,8 +181,9 @@ func (s *Share) Grow(bytes int64) error {
 	return nil
 }
 
-// Keep reduces the share to at most the given number of bytes.
-func (s *Share) Keep(bytes int64) {
+// Shrink reduces the share to at most the given number of bytes. It has no effect on a smaller
+// share.
+func (s *Share) Shrink(bytes int64) {
 	b := s.budget
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,4 +195,4 @@ func (s *Share) Keep(bytes int64) {
 }
 
 // Release returns the share. It may be called more than once.
-func (s *Share) Release() { s.Keep(0) }
+func (s *Share) Release() { s.Shrink(0) }

@@ -14,11 +14,11 @@ import (
 
 // The budget is never exceeded, and every request gets a share eventually.
 func TestBudgetIsNeverExceeded(t *testing.T) {
-	b := limit.NewBudget(100, limit.Patience)
+	b := limit.NewBudget(100, limit.MemoryTimeout)
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() {
-			s, err := b.Take(t.Context(), int64(1+i%60))
+			s, err := b.Acquire(t.Context(), int64(1+i%60))
 			if err != nil {
 				t.Error(err)
 				return
@@ -26,8 +26,8 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 			if n := b.Taken(); n > 100 {
 				t.Errorf("Taken() = %d, want at most 100", n)
 			}
-			s.Keep(int64(i % 3))
-			s.Keep(1000) // no effect, because the share is smaller
+			s.Shrink(int64(i % 3))
+			s.Shrink(1000) // no effect, because the share is smaller
 			s.Release()
 			s.Release()
 		})
@@ -39,8 +39,8 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 }
 
 func TestShareLargerThanBudget(t *testing.T) {
-	b := limit.NewBudget(100, limit.Patience)
-	s, err := b.Take(t.Context(), 1000)
+	b := limit.NewBudget(100, limit.MemoryTimeout)
+	s, err := b.Acquire(t.Context(), 1000)
 	if err != nil || b.Taken() != 100 {
 		t.Fatalf("Take(1000): got %d bytes, %v, want 100, nil", b.Taken(), err)
 	}
@@ -50,15 +50,15 @@ func TestShareLargerThanBudget(t *testing.T) {
 // A request that waits too long is refused, and no longer delays those behind it.
 func TestBudgetTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := limit.NewBudget(100, limit.Patience)
-		first, err := b.Take(t.Context(), 60)
+		b := limit.NewBudget(100, limit.MemoryTimeout)
+		first, err := b.Acquire(t.Context(), 60)
 		if err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
 		large := make(chan error)
 		go func() {
-			_, err := b.Take(t.Context(), 100)
+			_, err := b.Acquire(t.Context(), 100)
 			large <- err
 		}()
 		synctest.Wait()
@@ -70,7 +70,7 @@ func TestBudgetTimeout(t *testing.T) {
 			}
 			small <- s
 		}()
-		if err := <-large; !errors.Is(err, feed.ErrOverloaded) || time.Since(start) != limit.Patience {
+		if err := <-large; !errors.Is(err, feed.ErrOverloaded) || time.Since(start) != limit.MemoryTimeout {
 			t.Errorf("large share after %v: got %v, want ErrOverloaded after 10s", time.Since(start), err)
 		}
 		s := <-small
@@ -98,7 +98,7 @@ func TestBudgetSharesOfUsers(t *testing.T) {
 		b := limit.NewBudget(800, time.Second)
 		take := func(ctx context.Context, bytes int64) *limit.Share {
 			t.Helper()
-			s, err := b.Take(ctx, bytes)
+			s, err := b.Acquire(ctx, bytes)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,12 +106,12 @@ func TestBudgetSharesOfUsers(t *testing.T) {
 		}
 		users := limit.New(limit.Options{})
 		ann, bob := limit.NewContext(ctx, users.Caller("ann", nil)), limit.NewContext(ctx, users.Caller("bob", nil))
-		if b.Most(ann) != 400 || b.Most(ctx) != 800 {
-			t.Errorf("Most() = %d, %d, want 400, 800", b.Most(ann), b.Most(ctx))
+		if b.MaxShare(ann) != 400 || b.MaxShare(ctx) != 800 {
+			t.Errorf("Most() = %d, %d, want 400, 800", b.MaxShare(ann), b.MaxShare(ctx))
 		}
 		first := take(ann, 300)
 		start := time.Now()
-		if _, err := b.Take(ann, 101); !errors.Is(err, feed.ErrOverloaded) || time.Since(start) > 0 {
+		if _, err := b.Acquire(ann, 101); !errors.Is(err, feed.ErrOverloaded) || time.Since(start) > 0 {
 			t.Errorf("Take() of more than half = %v after %v, want ErrOverloaded immediately", err, time.Since(start))
 		}
 		if err := first.Grow(400); err != nil {
@@ -123,7 +123,7 @@ func TestBudgetSharesOfUsers(t *testing.T) {
 		second := take(bob, 300)
 		var waits sync.WaitGroup
 		waits.Go(func() {
-			if _, err := b.Take(bob, 100); !errors.Is(err, feed.ErrOverloaded) {
+			if _, err := b.Acquire(bob, 100); !errors.Is(err, feed.ErrOverloaded) {
 				t.Errorf("Take() of the reserve = %v, want ErrOverloaded", err)
 			}
 		})

@@ -13,11 +13,11 @@ import (
 
 // A Store has the sets that a Quota measures.
 type Store interface {
-	// Kept returns the approximate size of a set in bytes. It returns feed.ErrNoSet if there is no such
+	// SetSize returns the approximate size of a set in bytes. It returns feed.ErrNoSet if there is no such
 	// set.
-	Kept(ctx context.Context, set string) (bytes int64, err error)
-	// Maker returns the creator of a set. It returns feed.ErrNoSet if there is no such set.
-	Maker(ctx context.Context, set string) (by string, err error)
+	SetSize(ctx context.Context, set string) (bytes int64, err error)
+	// Creator returns the creator of a set. It returns feed.ErrNoSet if there is no such set.
+	Creator(ctx context.Context, set string) (by string, err error)
 	// Capacity returns the capacity of the store in bytes, or 0 if it is unknown.
 	Capacity(ctx context.Context) (bytes int64, err error)
 }
@@ -97,9 +97,9 @@ func (q *Quota) total(by string) int64 {
 	return 0
 }
 
-// Grew records an accepted publish to a set, so that the set is measured. It does not block. It must not
+// RecordGrowth records an accepted publish to a set, so that the set is measured. It does not block. It must not
 // be called for refused publishes, which may name any number of sets.
-func (q *Quota) Grew(set string) {
+func (q *Quota) RecordGrowth(set string) {
 	if q.off() {
 		return
 	}
@@ -176,9 +176,9 @@ func (q *Quota) Run(ctx context.Context) {
 
 // measure returns the size and the creator of a set. A set that does not exist has size 0.
 func (q *Quota) measure(ctx context.Context, set string) (bytes int64, by string, exists bool, err error) {
-	bytes, err = q.store.Kept(ctx, set)
+	bytes, err = q.store.SetSize(ctx, set)
 	if err == nil && q.callers {
-		by, err = q.store.Maker(ctx, set)
+		by, err = q.store.Creator(ctx, set)
 	}
 	if errors.Is(err, feed.ErrNoSet) {
 		return 0, "", false, nil

@@ -23,9 +23,9 @@ type fakeStore struct {
 	maker func(set string) string
 }
 
-func (m *fakeStore) Kept(_ context.Context, set string) (int64, error)   { return m.kept(set) }
-func (m *fakeStore) Maker(_ context.Context, set string) (string, error) { return m.maker(set), nil }
-func (m *fakeStore) Capacity(context.Context) (int64, error)             { return 1000, nil }
+func (m *fakeStore) SetSize(_ context.Context, set string) (int64, error)  { return m.kept(set) }
+func (m *fakeStore) Creator(_ context.Context, set string) (string, error) { return m.maker(set), nil }
+func (m *fakeStore) Capacity(context.Context) (int64, error)               { return 1000, nil }
 
 // A quotaTest runs a Quota in fake time on sets with given sizes.
 type quotaTest struct {
@@ -92,8 +92,8 @@ func (k *quotaTest) wantFull(after time.Duration, full string) {
 func TestQuota(t *testing.T) {
 	log := &testutil.Log{}
 	testQuota(t, 0, log.Logger(slog.LevelInfo), map[string]int64{"big": 900, "small": 10}, func(k *quotaTest) {
-		k.Grew("big")
-		k.Grew("small")
+		k.RecordGrowth("big")
+		k.RecordGrowth("small")
 		k.wantFull(0, "") // before the first measurement
 		k.wantFull(quotaInterval+1, "big")
 		if most, _ := k.Full("big"); most != 800 {
@@ -104,7 +104,7 @@ func TestQuota(t *testing.T) {
 			t.Errorf("got measurements %v, want at least 5 of big and 1 of small", k.reads)
 		}
 		for range quotaBurst {
-			k.Grew("small")
+			k.RecordGrowth("small")
 		}
 		k.wantFull(quotaInterval, "big")
 		if k.reads["small"] != 2 {
@@ -132,7 +132,7 @@ func TestQuotaPerCreator(t *testing.T) {
 		measure := func(full string) {
 			t.Helper()
 			for set := range sets {
-				k.Grew(set)
+				k.RecordGrowth(set)
 			}
 			k.wantFull(quotaSlowInterval+quotaInterval, full)
 		}
@@ -153,14 +153,14 @@ func TestQuotaPerCreator(t *testing.T) {
 func TestQuotaOfAnyone(t *testing.T) {
 	sets := map[string]int64{"1": 100, "bob": 0} // the creator of the first one is unknown
 	testQuota(t, 100, slog.New(slog.DiscardHandler), sets, func(k *quotaTest) {
-		k.Grew("1")
+		k.RecordGrowth("1")
 		k.wantFull(quotaInterval+1, "1")
 		k.setSize("bob", 10)
-		k.Grew("bob")
+		k.RecordGrowth("bob")
 		k.wantFull(0, "1")
 		k.wantFull(quotaInterval, "1")
 		k.setSize("bob", 0) // deleted
-		k.Grew("bob")
+		k.RecordGrowth("bob")
 		k.wantFull(quotaSlowInterval+quotaInterval, "1")
 	})
 }
@@ -174,15 +174,15 @@ func TestQuotaWithManySets(t *testing.T) {
 		}
 		return 1, nil
 	}}, 800, false, slog.New(slog.DiscardHandler))
-	q.Grew("big1")
+	q.RecordGrowth("big1")
 	for i := range maxMeasured {
-		q.Grew(fmt.Sprint(i))
+		q.RecordGrowth(fmt.Sprint(i))
 	}
 	q.measureDue(t.Context(), time.Now())
 	for i := range 5000 {
-		q.Grew(fmt.Sprint("more", i))
+		q.RecordGrowth(fmt.Sprint("more", i))
 	}
-	q.Grew("big2")
+	q.RecordGrowth("big2")
 	q.measureDue(t.Context(), time.Now())
 	for _, set := range []string{"big1", "big2"} {
 		if _, full := q.Full(set); !full {
@@ -205,7 +205,7 @@ func TestSpools(t *testing.T) {
 		kept:  func(string) (int64, error) { return 300, nil },
 		maker: func(set string) string { return set[:1] },
 	}, 800, true, slog.New(slog.DiscardHandler))
-	q.Grew("a1")
+	q.RecordGrowth("a1")
 	q.measureDue(t.Context(), time.Now())
 	s := NewSpools(q, disk)
 	take := func(set string, bytes int64, want string) {

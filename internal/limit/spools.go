@@ -52,7 +52,7 @@ func (s *Spools) Take(ctx context.Context, set string, bytes int64) error {
 	by := set
 	if s.quota.callers {
 		var err error
-		if by, err = s.quota.store.Maker(ctx, set); err != nil && !errors.Is(err, feed.ErrNoSet) {
+		if by, err = s.quota.store.Creator(ctx, set); err != nil && !errors.Is(err, feed.ErrNoSet) {
 			return err
 		}
 	}

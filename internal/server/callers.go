@@ -78,7 +78,7 @@ func (c *callers) start(ctx context.Context, memory changelog.Log, h setCreator,
 // identify returns the caller of a request. It removes a ticket from the URL, so that neither
 // responses nor logs can show it.
 func (c *callers) identify(r *http.Request) (caller access.Caller, err error) {
-	text, inURL := ticket.Take(r)
+	text, inURL := ticket.FromRequest(r)
 	if c.authenticator == nil {
 		return access.Caller{Rights: access.All()}, nil
 	}
@@ -89,7 +89,7 @@ func (c *callers) identify(r *http.Request) (caller access.Caller, err error) {
 		caller, err = c.authenticator.Caller(r)
 	}
 	if err == nil {
-		caller.Private = c.isPrivate
+		caller.IsPrivate = c.isPrivate
 		trail.From(r.Context()).As(caller.Name)
 	}
 	return caller, err
@@ -99,7 +99,7 @@ func (c *callers) identify(r *http.Request) (caller access.Caller, err error) {
 func (c *callers) withAnyone(ctx context.Context) context.Context {
 	caller := access.Caller{Rights: access.All()}
 	if c.authenticator != nil {
-		caller, _ = c.authenticator.Named("", "")
+		caller, _ = c.authenticator.CallerByName("", "")
 	}
 	return access.NewContext(ctx, caller)
 }
@@ -138,7 +138,7 @@ func (c *callers) watchRight(ctx context.Context, set string, may func(ctx conte
 		return func() {}
 	}
 	still := func(caller access.Caller) error {
-		caller.Private = c.cachedPrivate
+		caller.IsPrivate = c.cachedPrivate
 		return may(access.NewContext(context.Background(), caller), set)
 	}
 	if (*c.private.Load())[set] && still(access.FromContext(ctx)) != nil {
@@ -173,8 +173,8 @@ func (c *callers) run(ctx context.Context) {
 	<-polled
 }
 
-// Look requests a poll of the private sets.
-func (c *callers) Look() {
+// Rescan requests a poll of the private sets.
+func (c *callers) Rescan() {
 	c.wake.Wake()
 }
 
@@ -187,7 +187,7 @@ func (c *callers) pollPrivateSets(ctx context.Context) {
 		if backoff.SleepOrWake(ctx, interval, c.wake) != nil {
 			return
 		}
-		if anyone, _ := c.authenticator.Named("", ""); anyone.Rights.None() {
+		if anyone, _ := c.authenticator.CallerByName("", ""); anyone.Rights.None() {
 			interval = privateInterval
 			continue
 		}

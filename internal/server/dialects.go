@@ -22,8 +22,8 @@ func formats(base feed.Base) map[string]*outlet.Format {
 			continue
 		}
 		all[f.Newest] = &outlet.Format{
-			Batch: f.Batches(base), Begin: []byte(f.Begin), End: []byte(f.End),
-			Head: func(b *feed.Batch) []byte { return f.Head(nil, f.Pushed(base, b)) },
+			Batch: f.BatchFormat(base), Begin: []byte(f.Begin), End: []byte(f.End),
+			Head: func(b *feed.Batch) []byte { return f.Head(nil, f.PushedPage(base, b)) },
 			Tail: f.Tail(nil, nil),
 		}
 	}

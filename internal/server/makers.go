@@ -32,17 +32,17 @@ func (m subscriberRights) May(by, key string, anyone bool, set string) (until ti
 		return time.Time{}, ""
 	}
 	name := subscription.NameOf(by)
-	caller, ok := m.authenticator.Named(name, key)
+	caller, ok := m.authenticator.CallerByName(name, key)
 	if !ok {
 		return time.Time{}, "the token of the subscriber is no longer valid"
 	}
 	rights := caller.Rights
 	if anyone && strings.HasPrefix(name, access.JWTPrefix) { // only the rights of anyone are known without the JWT
-		all, _ := m.authenticator.Named("", "")
+		all, _ := m.authenticator.CallerByName("", "")
 		rights = all.Rights
 	}
 	switch {
-	case rights.Sees(feed.State{Set: set, Description: feed.Description{Private: (*m.private.Load())[set]}}):
+	case rights.MaySee(feed.State{Set: set, Description: feed.Description{Private: (*m.private.Load())[set]}}):
 		return caller.Expires, ""
 	case name == "":
 		return time.Time{}, "following this set now requires a token"

@@ -162,7 +162,7 @@ func (o *issuer) open(t *testing.T, anyone string) access.Authenticator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := jwt.New(known, jwt.Options{Issuer: matrixIssuer, Audience: []string{matrixAudience}, Others: tokens.open(t)})
+	a, err := jwt.New(known, jwt.Options{Issuer: matrixIssuer, Audience: []string{matrixAudience}, Fallback: tokens.open(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +301,7 @@ func callerKinds() []callerKind {
 		withTicket("that has expired", callerKind{bad: true, ticket: validFor(0)}),
 		withTicket("that has expired, in a cookie", callerKind{bad: true, ticket: validFor(0), cookie: true}),
 		withTicket("with another key", callerKind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
-			return newTicket(t, access.NewTickets(m.server.callers.authenticator, ticket.NewOwnKeys()), holder, set, time.Hour)
+			return newTicket(t, access.NewTickets(m.server.callers.authenticator, ticket.NewLocalKeys()), holder, set, time.Hour)
 		}}),
 		withTicket("that was changed", callerKind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 			sealed, err := base64.RawURLEncoding.DecodeString(validFor(time.Hour)(t, m, holder, set))

@@ -22,19 +22,19 @@ var _ rdm.Hub = rdmHub{}
 
 func (c rdmHub) Sets(ctx context.Context) ([]feed.State, error) { return c.site.sets.Visible(ctx) }
 
-func (c rdmHub) Held(ctx context.Context, set string) (*rdm.Held, error) {
+func (c rdmHub) Snapshot(ctx context.Context, set string) (*rdm.Snapshot, error) {
 	p, err := c.inventories.State(ctx, set, feed.Cursor{}, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &rdm.Held{
+	return &rdm.Snapshot{
 		Cursor: p.Cursor(), Release: p.Release, Find: p.Find,
 		All: func(ctx context.Context) iter.Seq2[*feed.Entry, error] { return p.Walk(ctx, inventory.Range{}) },
 	}, nil
 }
 
-func (c rdmHub) Room(ctx context.Context, bytes int64) (release func(), err error) {
-	share, err := c.streams.Take(ctx, bytes)
+func (c rdmHub) ReserveMemory(ctx context.Context, bytes int64) (release func(), err error) {
+	share, err := c.streams.Acquire(ctx, bytes)
 	if err != nil {
 		return nil, err
 	}

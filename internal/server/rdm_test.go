@@ -67,7 +67,7 @@ func TestRDM(t *testing.T) {
 	}
 
 	get(200, "type=status-request")
-	if text := get(400, "type=rd-request&scope=all"); !strings.Contains(text, "there are 0 sets") {
+	if text := get(400, "type=rd-request&scope=all"); !strings.Contains(text, "you may follow 0 sets") {
 		t.Errorf("without sets: got %s, want an error with their number", text)
 	}
 	resp, text := servertest.Do(t, "POST", h.URL+rdm.Path, soif("rd-response", "demo",
@@ -105,10 +105,10 @@ func TestRDM(t *testing.T) {
 		want         string
 		method, body string // body, or the query of a GET
 	}{
-		{400, "names no set of this hub", "GET", "type=rd-request&scope=all&csid=x-catalog://example.org:80/demo"},
+		{400, "is not a set of this hub", "GET", "type=rd-request&scope=all&csid=x-catalog://example.org:80/demo"},
 		{404, "no such set", "GET", "type=rd-request&scope=all&csid=other"},
 		{400, "unknown parameter", "GET", "typ=status-request"},
-		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: its value does not end after 3 bytes", "POST",
+		{400, "object 3 (@DOCUMENT https://example.org/f): attribute Title: value does not end after 3 bytes", "POST",
 			soif("rd-response", "demo", rdmDocument("https://example.org/e")) + "@DOCUMENT { https://example.org/f\nTitle{3}:\tHello\n}\n"},
 		{400, "the batch is empty", "POST", soif("rd-response", "demo")},
 	} {

@@ -179,11 +179,11 @@ func TestOtherHubMakesPrivate(t *testing.T) {
 			memory := &setsLog{sets: []feed.State{{Set: "a"}}, onList: func() { time.Sleep(delay) }}
 			known, _ := tokens(t, "anyone - follow:*")
 			c := newCallers(&Config{Callers: known}, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler))
-			c.start(t.Context(), memory, createsAll{}, ticket.NewOwnKeys(), 0)
+			c.start(t.Context(), memory, createsAll{}, ticket.NewLocalKeys(), 0)
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { defer close(done); c.run(ctx) }()
-			anyone, _ := known.Named("", "")
+			anyone, _ := known.CallerByName("", "")
 			ended := make(chan time.Time, 1)
 			defer c.WhileFollowing(access.NewContext(ctx, anyone), "a", func(error) { ended <- time.Now() })()
 			time.Sleep(time.Minute + time.Millisecond)
@@ -298,8 +298,8 @@ func TestTicket(t *testing.T) {
 	if resp.Header.Get("Cache-Control") != "no-store" || !strings.HasPrefix(v.URL, "https://hub.example.org/rs/sets/a/changes?ticket=") || v.Ticket == "" || resp.Header.Get("Set-Cookie") != "" {
 		t.Errorf("ticket: got %+v %v, want a URL, no-store and no cookie", v, resp.Header)
 	}
-	if expires, err := time.Parse(time.RFC3339, v.Expires); err != nil || time.Until(expires) > access.TicketLasts || time.Until(expires) < access.TicketLasts-time.Minute {
-		t.Errorf("Expires = %s, want in %v", v.Expires, access.TicketLasts)
+	if expires, err := time.Parse(time.RFC3339, v.Expires); err != nil || time.Until(expires) > access.DefaultTicketLifetime || time.Until(expires) < access.DefaultTicketLifetime-time.Minute {
+		t.Errorf("Expires = %s, want in %v", v.Expires, access.DefaultTicketLifetime)
 	}
 	resp, body := servertest.Do(t, "GET", h.URL+"/sets/a/changes?since=start&ticket="+v.Ticket, "", "Accept", "application/json")
 	if resp.StatusCode != http.StatusOK || strings.Contains(body, v.Ticket) || strings.Contains(strings.Join(resp.Header["Link"], ","), v.Ticket) {
@@ -323,7 +323,7 @@ func TestTicket(t *testing.T) {
 	if v, _ := ticketFor(h, "", "open", ""); v != (ticket.View{URL: "https://hub.example.org/rs/sets/open/changes"}) {
 		t.Errorf("ticket without a token = %+v, want only the URL", v)
 	}
-	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `[]`: "the body is"} {
+	for body, want := range map[string]string{`{"seconds":0}`: "seconds", `{"seconds":3601}`: "seconds", `{"minutes":1}`: "minutes", `[]`: "invalid body"} {
 		if detail := h.wantProblem(400, "invalid", "POST", "/sets/a/ticket", body, bearer(texts[1])...); !strings.Contains(detail, want) {
 			t.Errorf("ticket with %s: got %q, want a part %q", body, detail, want)
 		}

@@ -76,16 +76,16 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }
 
-// Described makes the poller check sets whose description has changed.
-func (s *sources) Described() { s.poller.Rescan() }
+// Rescan makes the poller check sets whose description has changed.
+func (s *sources) Rescan() { s.poller.Rescan() }
 
-// Looked returns the result of the last poll of the source of a set, or nil if there was none.
-func (s *sources) Looked(ctx context.Context, st feed.State) (*sets.Looked, error) {
+// LastPoll returns the result of the last poll of the source of a set, or nil if there was none.
+func (s *sources) LastPoll(ctx context.Context, st feed.State) (*sets.LastPoll, error) {
 	last, err := poll.Last(ctx, s.outcomes, st.Set, st.Begin, st.Source)
 	if last == nil || err != nil {
 		return nil, err
 	}
-	l := &sets.Looked{
+	l := &sets.LastPoll{
 		Time: string(resourcesync.AppendTime(nil, last.Time)), Seconds: last.Took.Round(time.Millisecond).Seconds(), Result: "ok", Error: last.Error,
 		Listed: last.Listed, Gaps: last.Gaps, Created: last.Created, Updated: last.Updated, Deleted: last.Deleted,
 		Next: string(resourcesync.AppendTime(nil, last.Next)),

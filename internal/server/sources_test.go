@@ -33,7 +33,7 @@ func TestSitemapSource(t *testing.T) {
 		t.Helper()
 		testutil.Until(t, "the hub polls the source", func() bool {
 			h.getJSON(&view, "/sets/"+set, owner...)
-			return view.Looked != nil
+			return view.LastPoll != nil
 		})
 		return view
 	}
@@ -42,7 +42,7 @@ func TestSitemapSource(t *testing.T) {
 		t.Errorf("PUT: got %s, want the interval", text)
 	}
 	view := polled("demo")
-	if l := view.Looked; l.Result != "ok" || l.Listed != 2 || l.Created != 2 || l.Next <= l.Time || view.Source != source.URL+"/sitemap.xml" {
+	if l := view.LastPoll; l.Result != "ok" || l.Listed != 2 || l.Created != 2 || l.Next <= l.Time || view.Source != source.URL+"/sitemap.xml" {
 		t.Errorf("poll: got %+v, want 2 listed and created\n%s", l, h.log)
 	}
 	if text := h.wantStatus(200, "GET", "/sets/demo/changes?since=start", "", follower...); strings.Count(text, `"loc"`) != 2 || !strings.Contains(text, `"https://example.org/a"`) {
@@ -58,7 +58,7 @@ func TestSitemapSource(t *testing.T) {
 	if text := h.describe("lost", `{"source":"`+source.URL+`/nothing.xml"}`, owner...); !strings.Contains(text, `"every":"1h0m0s"`) {
 		t.Errorf("PUT: got %s, want the interval", text)
 	}
-	if l := polled("lost").Looked; l.Result != "failed" || !strings.Contains(l.Error, "404") || l.Created != 0 {
+	if l := polled("lost").LastPoll; l.Result != "failed" || !strings.Contains(l.Error, "404") || l.Created != 0 {
 		t.Errorf("poll of a missing source: got %+v, want failed with 404", l)
 	}
 	for path, want := range map[string]string{"/sources": `"set":"lost"`, "/failures": `"kind":"source","set":"lost"`} { // for operators

@@ -49,8 +49,8 @@ type store struct {
 
 var _ limit.Store = (*store)(nil)
 
-// Kept returns the approximate size of a set in bytes.
-func (s *store) Kept(ctx context.Context, set string) (bytes int64, err error) {
+// SetSize returns the approximate size of a set in bytes.
+func (s *store) SetSize(ctx context.Context, set string) (bytes int64, err error) {
 	if s.disk != nil {
 		return s.disk.SetSize(set)
 	}
@@ -66,8 +66,8 @@ func (s *store) Capacity(ctx context.Context) (bytes int64, err error) {
 	return int64(most), err
 }
 
-// Maker returns the creator of a set.
-func (s *store) Maker(ctx context.Context, set string) (by string, err error) {
+// Creator returns the creator of a set.
+func (s *store) Creator(ctx context.Context, set string) (by string, err error) {
 	st, err := s.memory.State(ctx, set)
 	return st.By, err
 }
@@ -137,7 +137,7 @@ func (s *Server) openDisk(ctx context.Context) (*store, error) {
 	measureDisk(s.metrics, memory.Space)
 	return &store{
 		memory: metered.New(memory, s.metrics), subscriptions: subscriptions, claims: claims, inventories: kept,
-		ticketKeys: ticket.NewOwnKeys(), disk: memory,
+		ticketKeys: ticket.NewLocalKeys(), disk: memory,
 	}, nil
 }
 

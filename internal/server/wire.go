@@ -74,7 +74,7 @@ const intakeBytes = 512 << 20
 // idle bounds the idle connections to callbacks.
 func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, idle int) *parts {
 	p := &parts{
-		answers: limit.NewBudget(answerBytes, limit.Patience), streams: limit.NewBudget(streamBytes, limit.Patience),
+		answers: limit.NewBudget(answerBytes, limit.MemoryTimeout), streams: limit.NewBudget(streamBytes, limit.MemoryTimeout),
 		attempts: meter.New(s.metrics),
 		outbound: outbound.New(outbound.Options{Self: string(base), Allow: s.config.CallbackAllow, CAs: s.config.CallbackCAs, Idle: idle}),
 	}
@@ -97,7 +97,7 @@ func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 		Base: base, Sets: c.Sets, ListSize: c.ChangeListSize, MaxBody: c.MaxBody, Retention: c.Retention,
 		Logger: s.log, Metrics: s.metrics, Bus: bus, Quota: p.quota,
 		Formats: []*hub.Format{{MediaTypes: []string{cloudevents.MediaType, cloudevents.BatchMediaType}, Header: cloudevents.Header, Read: cloudevents.Read}},
-		Intake:  limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.Patience),
+		Intake:  limit.NewBudget(max(intakeBytes, 10*c.MaxBody), limit.MemoryTimeout),
 	}
 	if c.RedisURL != "" {
 		o.PollInterval = compareInterval
@@ -126,10 +126,10 @@ func (s *Server) wireFollowers(p *parts, base feed.Base, guard *guard, store *st
 func (s *Server) wireDocuments(p *parts, base feed.Base, store *store) {
 	p.web = web.New(p.inventories, base, web.Options{Answers: p.answers, Streams: p.streams, Proofs: activityRecorder{p.activity}, Logger: s.log})
 	o := documents.Options{DescribedBy: s.config.DescribedBy, Sets: p.hub, Logger: s.log, Answers: p.answers, Streams: p.streams, Dialects: dialects()}
-	announced := framework.Options{Anyone: s.callers.withAnyone, Logger: s.log}
+	announced := framework.Options{AsAnonymous: s.callers.withAnyone, Logger: s.log}
 	if p.live != nil {
 		o.Inventories = p.inventories
-		announced.Mine = p.live.Mine
+		announced.Owns = p.live.Mine
 	}
 	p.documents = documents.New(store.memory, base, o)
 	p.announcer = framework.New(store.memory, p.hub, p.documents, announced)

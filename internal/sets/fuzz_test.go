@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is asked in a body is within its bounds, or refused.
+// An accepted body is within its limits.
 func FuzzBodies(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `[]`,
@@ -17,25 +17,25 @@ func FuzzBodies(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		d, err := readDescribed(strings.NewReader(body))
+		d, err := readDescription(strings.NewReader(body))
 		if err != nil {
 			return
 		}
-		if len(d.Title) > 1000 || strings.ContainsAny(d.Title, "\r\n\x00\x1b") || d.Source == "" != (d.every == 0) || d.every != 0 && (d.every < pollAtLeast || d.every > pollAtMost) {
-			t.Errorf("%q is %+v", body, d)
+		if len(d.Title) > 1000 || strings.ContainsAny(d.Title, "\r\n\x00\x1b") || d.Source == "" != (d.every == 0) || d.every != 0 && (d.every < minPollInterval || d.every > maxPollInterval) {
+			t.Errorf("readDescription(%q) = %+v, want an error", body, d)
 		}
 		for _, link := range []string{d.DescribedBy, d.ResourceList, d.ResourceDump, d.ChangeDump} {
 			if u, err := url.Parse(link); link != "" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || strings.ContainsAny(link, "<>\"\r\n ")) {
-				t.Errorf("%q links to %q", body, link)
+				t.Errorf("readDescription(%q): got the link %q, want an error", body, link)
 			}
 		}
 		text, err := json.Marshal(d)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.alone = false // the text has all members
-		if again, err := readDescribed(strings.NewReader(string(text))); err != nil || again.description() != d.description() {
-			t.Errorf("%q is %s, and then %+v, %v", body, text, again, err)
+		d.onlyComplete = false // the text has all members
+		if again, err := readDescription(strings.NewReader(string(text))); err != nil || again.description() != d.description() {
+			t.Errorf("readDescription(%q): got %s, which is read as %+v, %v", body, text, again, err)
 		}
 	})
 }

@@ -27,55 +27,54 @@ func (s *Server) Visible(ctx context.Context) ([]feed.State, error) {
 		return nil, err
 	}
 	rights := access.FromContext(ctx).Rights
-	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.Sees(st) }), nil
+	return slices.DeleteFunc(states, func(st feed.State) bool { return !rights.MaySee(st) }), nil
 }
 
-// maxList bounds the text of a list of sets in bytes. It leaves room for 10,000
-// ordinary sets.
+// maxList is the maximum size of a list of sets in bytes. It suffices for 10,000 ordinary sets.
 const maxList = 4 << 20
 
-// How many sets a list has, if the parameter limit does not say, and at most.
+// Default and maximum numbers of sets in a list.
 const (
 	defaultSets = 100
-	mostSets    = 10_000
-	mostDetails = 200 // with details, because each set has to be looked at
+	maxSets     = 10_000
+	maxDetails  = 200 // with details, which are determined for each set separately
 )
 
-// listLimit returns how many sets a request asks for.
-func listLimit(r *http.Request) (int, error) {
+// parseLimit returns the limit in the parameter of a request, or its default.
+func parseLimit(r *http.Request) (int, error) {
 	text := r.URL.Query().Get("limit")
 	if text == "" {
 		return defaultSets, nil
 	}
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > mostSets {
-		return 0, resourcesync.Invalidf("limit=%.20s: a limit is a number from 1 to %d", text, mostSets)
+	if err != nil || n < 1 || n > maxSets {
+		return 0, resourcesync.Invalidf("limit: got %.20q, want a number from 1 to %d", text, maxSets)
 	}
 	return n, nil
 }
 
-// ServeAll lists the sets that the caller may follow, from the one behind the parameter
-// after on, as many as the parameter limit says, and only those whose names begin with the
-// parameter prefix. With details=1 it says of each what the hub knows besides. A list that
-// has not all of them says where the next begins.
+// ServeAll lists the sets that the caller may follow, sorted by name. The parameter after is the
+// name after which the list starts, limit is its maximum length, and prefix selects names. With
+// details=1, the list includes activity, followers and the number of resources. A truncated list
+// has the URL of the next one.
 func (s *Server) ServeAll(w http.ResponseWriter, r *http.Request) error {
 	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
-	most, err := listLimit(r)
+	limit, err := parseLimit(r)
 	if err != nil {
 		return err
 	}
-	share, err := s.opts.Streams.Take(r.Context(), maxList)
+	share, err := s.opts.Streams.Acquire(r.Context(), maxList)
 	if err != nil {
 		return err
 	}
 	defer share.Release()
-	body, next, err := s.list(r, most)
+	body, next, err := s.list(r, limit)
 	if err != nil {
 		return err
 	}
-	share.Keep(int64(len(body)))
+	share.Shrink(int64(len(body)))
 	h := w.Header()
 	h.Add("Vary", "Authorization")
 	h.Set("Content-Type", "application/json")
@@ -85,14 +84,14 @@ func (s *Server) ServeAll(w http.ResponseWriter, r *http.Request) error {
 		h.Add("Link", "<"+next+`>; rel="next"`)
 	}
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // the client may be gone
+		_, _ = w.Write(body) // the client may have disconnected
 	}
 	return nil
 }
 
-// list returns the list of at most so many sets that r asks for, as JSON, and the URL of the rest,
-// which is empty if there is none.
-func (s *Server) list(r *http.Request, most int) (body []byte, next string, err error) {
+// list returns a list of at most limit sets as JSON, and the URL of the next one, or "" if there is
+// none.
+func (s *Server) list(r *http.Request, limit int) (body []byte, next string, err error) {
 	q := r.URL.Query()
 	after, prefix := q.Get("after"), q.Get("prefix")
 	states, err := s.Visible(r.Context())
@@ -101,7 +100,7 @@ func (s *Server) list(r *http.Request, most int) (body []byte, next string, err 
 	}
 	rights, last, n, details := access.FromContext(r.Context()).Rights, "", 0, q.Get("details") == "1"
 	if details {
-		most = min(most, mostDetails)
+		limit = min(limit, maxDetails)
 	}
 	body = append(body, `{"sets":[`...)
 	for _, st := range states {
@@ -109,14 +108,14 @@ func (s *Server) list(r *http.Request, most int) (body []byte, next string, err 
 			continue
 		}
 		v := s.view(st, rights)
-		if details && n < most {
-			s.details(r.Context(), &v, st.NoInventory)
+		if details && n < limit {
+			s.addDetails(r.Context(), &v, st.NoInventory)
 		}
 		view, err := json.Marshal(v)
 		if err != nil {
 			return nil, "", err
 		}
-		if n == most || last != "" && len(body)+len(view) > maxList {
+		if n == limit || last != "" && len(body)+len(view) > maxList {
 			rest := url.Values{"after": {last}}
 			for _, name := range []string{"details", "limit", "prefix"} {
 				if q.Has(name) {

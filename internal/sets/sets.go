@@ -1,8 +1,8 @@
 // Package sets serves the JSON API of sets: it lists, shows, describes and deletes them.
 //
-// The description of a set says who may see it, where its source is, and how its documents look.
-// Other parts act on it: package internal/source/poll polls the source, and package
-// internal/documents writes the documents.
+// The description of a set defines its visibility, its source and the form of its documents. Other
+// packages act on it: internal/source/poll polls the source, and internal/documents writes the
+// documents.
 package sets
 
 import (
@@ -21,75 +21,78 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Memory is the part of changelog.Log that knows which sets there are.
+// A Memory is the part of changelog.Log with the states of sets.
 type Memory interface {
 	Sets(ctx context.Context, sets ...string) ([]feed.State, error)
 	State(ctx context.Context, set string) (feed.State, error)
 	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 }
 
-// A Hub describes and deletes sets. It is a *hub.Hub.
+// A Hub describes and deletes sets. It is implemented by *hub.Hub.
 type Hub interface {
 	Describe(ctx context.Context, set string, d feed.Description) error
 	Delete(ctx context.Context, set string) error
 }
 
-// Options of a Server.
+// Options configures a Server.
 type Options struct {
-	Inventories   Inventories        // nil: the hub keeps none
-	Sources       Sources            // nil: the hub polls none
-	Fetcher       Fetcher            // what fetches the lists that sources have
-	SearchEngines SearchEngines      // are told of changes
-	Announcer     Announcer          // announces what changes in documents
-	Private       Private            // nil: there are no tokens, so no set can be private
-	Activity      *activity.Recorder // what happens in sets
-	Streams       *limit.Budget      // for lists that are held while clients take them
+	Inventories   Inventories        // nil if the hub has none
+	Sources       Sources            // nil if the hub does not poll
+	Fetcher       Fetcher            // fetches the lists of sources
+	SearchEngines SearchEngines      // notified of changes
+	Announcer     Announcer          // announces changes of documents
+	Private       Private            // nil without tokens; then no set can be private
+	Activity      *activity.Recorder // activity of sets
+	Streams       *limit.Budget      // memory for lists until clients have received them
 
-	CheckEvents func(text string) error // returns what is wrong with Description.CloudEvents; nil: nothing is
+	CheckEvents func(text string) error // checks Description.CloudEvents; nil for no check
 }
 
-// Inventories know what sets hold.
+// Inventories provides information about the resources of sets.
 type Inventories interface {
-	// Complete says that the hub knows all resources of a set, as of the head of its
-	// log, or that it does not. It is durable when Complete returns nil.
+	// Complete sets whether the hub knows all resources of a set, as of the head of its log. The
+	// change is durable when Complete returns nil.
 	Complete(ctx context.Context, set string, complete bool) error
-	// Count returns how many resources a set has; ok is false if that is not known.
+	// Count returns the number of resources of a set. ok is false if it is unknown.
 	Count(ctx context.Context, set string) (n uint64, ok bool)
 }
 
-// Sources are polled by the hub.
+// Sources polls the sources of sets.
 type Sources interface {
-	// Described says that a description was written, which may name a source.
-	Described()
-	// Looked returns the result of the last look at the source of a set; nil if there was none.
-	Looked(ctx context.Context, st feed.State) (*Looked, error)
+	// Rescan makes the hub soon poll new sources, because a description was written.
+	Rescan()
+	// LastPoll returns the result of the last poll of the source of a set, or nil if there was
+	// none.
+	LastPoll(ctx context.Context, st feed.State) (*LastPoll, error)
 }
 
-// A Fetcher fetches what a description names. It is an *outbound.Client.
+// A Fetcher fetches URLs in descriptions. It is implemented by *outbound.Client.
 type Fetcher interface {
-	// Check returns an error, which says what the URL is by name, if it would not be fetched.
+	// Check returns an error if a URL must not be fetched. name is the name of the URL in the
+	// error.
 	Check(name, url string) error
 }
 
-// SearchEngines are told of changes.
+// SearchEngines notifies search engines of changes.
 type SearchEngines interface {
-	// Tell makes the search engine at a URL be told of what changes in a set from now on, and no
-	// other one; empty: none. is is the set as it is, or the zero State if it is not made yet.
-	// An error is a *resourcesync.Error if the URL is none of a search engine.
-	Tell(ctx context.Context, is feed.State, set, engine string) error
+	// SetEngine starts notifications of the search engine at the URL engine about future changes of
+	// a set, and stops those of the search engine in state. If engine is empty, it only stops.
+	// state is zero if the set does not exist yet. The error is a *resourcesync.Error if the URL is
+	// not one of a search engine.
+	SetEngine(ctx context.Context, state feed.State, set, engine string) error
 }
 
-// An Announcer announces what changes in the documents of sets.
+// An Announcer announces changes of the documents of sets.
 type Announcer interface {
-	// Described says that a description was written, which may ask for announcements. It does
-	// not block.
-	Described()
+	// Rescan makes the hub soon check for changes, because a description that may request
+	// announcements was written. It does not block.
+	Rescan()
 }
 
 // Private knows which sets are private.
 type Private interface {
-	// Look makes the hub look soon at which sets are private. It does not block.
-	Look()
+	// Rescan makes the hub soon check which sets are private. It does not block.
+	Rescan()
 }
 
 // A Server serves the URLs that list, show, describe and delete sets.
@@ -100,7 +103,7 @@ type Server struct {
 	opts   Options
 }
 
-// New returns a Server of the sets in a memory. base begins every URL that it shows.
+// New returns a Server of the sets in a memory. base is the prefix of every URL in responses.
 func New(memory Memory, h Hub, base feed.Base, o Options) *Server {
 	return &Server{memory: memory, hub: h, base: base, opts: o}
 }
@@ -111,7 +114,7 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	if err := feed.CheckSet(set); err != nil {
 		return err
 	}
-	newest, err := newestOf(r)
+	newest, err := parseRecent(r)
 	if err != nil {
 		return err
 	}
@@ -121,12 +124,12 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	case http.MethodPut:
 		trail.From(ctx).Begin(trail.Describe, set)
 		if err = access.MayPublish(ctx, set); err == nil {
-			err = advise(s.put(w, r, set), describeAgain)
+			err = withAdvice(s.put(w, r, set), retryDescribe)
 		}
 	case http.MethodDelete:
 		trail.From(ctx).Begin(trail.Delete, set)
 		if err = access.MayOperate(ctx); err == nil {
-			err = advise(s.delete(ctx, set), "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
+			err = withAdvice(s.delete(ctx, set), "unknown whether the set was deleted; check with GET, and retry only if the set still exists and was not created again in the meantime")
 		}
 		if err == nil {
 			w.WriteHeader(http.StatusNoContent)
@@ -138,10 +141,10 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	if err != nil {
 		return err
 	}
-	view, err := s.look(r, set, newest)
+	view, err := s.viewOf(r, set, newest)
 	if errors.Is(err, feed.ErrUnavailable) && r.Method == http.MethodPut {
-		// The request is carried out. Nobody must be told that nothing was written.
-		err = advise(fmt.Errorf("%w: it was carried out, and then: %v", feed.ErrUnknown, err), describeAgain)
+		// The request was executed, so the response must not say that nothing was written.
+		err = withAdvice(fmt.Errorf("%w: the request was executed, but then: %v", feed.ErrUnknown, err), retryDescribe)
 	}
 	if err != nil {
 		return err
@@ -150,60 +153,62 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	return nil
 }
 
-// look returns the view of a set, as r asks for it.
-func (s *Server) look(r *http.Request, set string, newest uint64) (View, error) {
+// viewOf returns the view of a set that r requests. newest is the parameter recent. After a PUT, it
+// notifies the poller of the new description.
+func (s *Server) viewOf(r *http.Request, set string, newest uint64) (View, error) {
 	ctx := r.Context()
 	st, err := s.memory.State(ctx, set)
 	if err != nil {
 		return View{}, err
 	}
 	view := s.view(st, access.FromContext(ctx).Rights)
-	if view.Recent, err = s.recent(ctx, &st, newest); err != nil {
+	if view.Recent, err = s.recentCursor(ctx, &st, newest); err != nil {
 		return view, err
 	}
 	if r.URL.Query().Get("details") == "1" {
-		s.details(ctx, &view, st.NoInventory)
+		s.addDetails(ctx, &view, st.NoInventory)
 	}
 	if view.Source != "" && s.opts.Sources != nil {
 		if r.Method == http.MethodPut {
-			s.opts.Sources.Described()
+			s.opts.Sources.Rescan()
 		}
-		view.Looked, err = s.opts.Sources.Looked(ctx, st)
+		view.LastPoll, err = s.opts.Sources.LastPoll(ctx, st)
 	}
 	return view, err
 }
 
-// delete deletes a set.
+// delete deletes a set and stops the notifications of its search engine.
 func (s *Server) delete(ctx context.Context, set string) error {
 	st, err := s.memory.State(ctx, set)
 	if err == nil {
 		err = s.hub.Delete(ctx, set)
 	}
 	if err == nil {
-		err = s.untell(ctx, &st, "")
+		err = s.removeSearchEngine(ctx, &st, "")
 	}
 	return err
 }
 
-// mostRecent bounds the parameter recent.
-const mostRecent = 10_000
+// maxRecent is the maximum of the parameter recent.
+const maxRecent = 10_000
 
-// newestOf returns the number in the parameter recent; 0: there is none.
-func newestOf(r *http.Request) (uint64, error) {
+// parseRecent returns the value of the parameter recent, or 0 if it is absent.
+func parseRecent(r *http.Request) (uint64, error) {
 	text := r.URL.Query().Get("recent")
 	if text == "" {
 		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n < 1 || n > mostRecent {
-		return 0, resourcesync.Invalidf("recent=%.20s: it is a number from 1 to %d", text, mostRecent)
+	if err != nil || n < 1 || n > maxRecent {
+		return 0, resourcesync.Invalidf("recent: got %.20q, want a number from 1 to %d", text, maxRecent)
 	}
 	return n, nil
 }
 
-// recent returns the cursor before the n newest changes of a set, or before all that there are.
-// Who follows from there sees these changes first. It is empty for 0.
-func (s *Server) recent(ctx context.Context, st *feed.State, n uint64) (string, error) {
+// recentCursor returns the cursor before the n newest changes of a set, or before all changes if
+// there are fewer. A client that follows from there first gets these changes. It returns "" if n is
+// 0.
+func (s *Server) recentCursor(ctx context.Context, st *feed.State, n uint64) (string, error) {
 	if n == 0 {
 		return "", nil
 	}
@@ -211,17 +216,17 @@ func (s *Server) recent(ctx context.Context, st *feed.State, n uint64) (string, 
 		return st.Floor.String(), nil
 	}
 	at, err := s.memory.At(ctx, st.Set, st.Head.Position-n)
-	if errors.Is(err, feed.ErrGone) { // retention has just removed it
+	if errors.Is(err, feed.ErrGone) { // just removed by retention
 		return st.Head.String(), nil
 	}
 	return at.String(), err
 }
 
-const describeAgain = "unknown whether the request was carried out: send the same request again; it does no harm if the first one was carried out after all"
+const retryDescribe = "unknown whether the request was executed; send the same request again, which is harmless if the first one was executed"
 
-// advise gives feed.ErrUnknown the detail that is right for a request without an
-// idempotency key. Other errors stay as they are.
-func advise(err error, detail string) error {
+// withAdvice sets the detail of feed.ErrUnknown to one for a request without an idempotency key. It
+// returns other errors unchanged.
+func withAdvice(err error, detail string) error {
 	if !errors.Is(err, feed.ErrUnknown) {
 		return err
 	}

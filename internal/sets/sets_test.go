@@ -20,69 +20,69 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A request without an idempotency key is not told to come again with the same key.
-func TestAdvise(t *testing.T) {
+// A client without an idempotency key is not advised to retry with the same key.
+func TestWithAdvice(t *testing.T) {
 	unknown := fmt.Errorf("delete set: %w", feed.ErrUnknown)
-	p := problem.From(advise(unknown, "look first"))
-	if p.Status != http.StatusServiceUnavailable || p.Detail != "look first" || p.RetryAfter == 0 || !errors.Is(p, feed.ErrUnknown) || problem.From(unknown).Detail == p.Detail {
-		t.Errorf("the problem is %+v", p)
+	p := problem.From(withAdvice(unknown, "check first"))
+	if p.Status != http.StatusServiceUnavailable || p.Detail != "check first" || p.RetryAfter == 0 || !errors.Is(p, feed.ErrUnknown) || problem.From(unknown).Detail == p.Detail {
+		t.Errorf("withAdvice(ErrUnknown) = %+v, want 503 with the advice", p)
 	}
 	for _, err := range []error{nil, feed.ErrNoSet, fmt.Errorf("delete set: %w", feed.ErrUnavailable)} {
-		if got := advise(err, "look first"); got != err {
-			t.Errorf("%v becomes %v", err, got)
+		if got := withAdvice(err, "check first"); got != err {
+			t.Errorf("withAdvice(%v) = %v, want it unchanged", err, got)
 		}
 	}
 }
 
-// What a body says wrong is refused, with the rule.
-func TestWrongBodies(t *testing.T) {
-	for body, says := range map[string]string{
-		"":                 "the body is not",
+// An invalid body is refused with the rule.
+func TestInvalidBodies(t *testing.T) {
+	for body, want := range map[string]string{
+		"":                 "invalid body",
 		`{"name":"x"}`:     `"name"`,
 		`{"title":"x"} {}`: "after top-level value",
-		`{"complete":1}`:   "the body is not",
+		`{"complete":1}`:   "invalid body",
 		`{"title":"a\nb"}`: "one line",
 		`{"title":"` + strings.Repeat("x", 1001) + `"}`:       "1,000 bytes",
-		`{"describedby":"javascript:alert(1)"}`:               "begins with https://",
-		`{"resourcelist":"resourcelist.xml"}`:                 "resourcelist is a URI that begins with https://",
-		`{"resourcedump":"https://me:secret@example.org/"}`:   "resourcedump must have no user name",
+		`{"describedby":"javascript:alert(1)"}`:               "want https://",
+		`{"resourcelist":"resourcelist.xml"}`:                 "resourcelist: invalid URI; want https://",
+		`{"resourcedump":"https://me:secret@example.org/"}`:   "resourcedump: must not contain a user name",
 		`{"changedump":"https://example.org/<a>"}`:            `changedump: character "<" is not allowed`,
-		`{"inventory":"no"}`:                                  "inventory is on or off",
-		`{"push":"no"}`:                                       "push is on or off",
-		`{"lastmod":"now"}`:                                   "lastmod is source, datetime or seconds",
+		`{"inventory":"no"}`:                                  `inventory: got "no", want on or off`,
+		`{"push":"no"}`:                                       `push: got "no", want on or off`,
+		`{"lastmod":"now"}`:                                   `lastmod: got "now", want source, datetime or seconds`,
 		`{"inventory":"off","complete":true}`:                 "without an inventory",
-		`{"every":"15m"}`:                                     "every needs a source",
-		`{"source":"https://example.org/","every":"15"}`:      "every is a duration",
-		`{"source":"https://example.org/","every":"1s"}`:      "it must be from 1m0s to",
-		`{"source":"https://example.org/","inventory":"off"}`: "needs an inventory",
+		`{"every":"15m"}`:                                     "every requires a source",
+		`{"source":"https://example.org/","every":"15"}`:      `every: got "15", want a duration`,
+		`{"source":"https://example.org/","every":"1s"}`:      "want 1m0s to",
+		`{"source":"https://example.org/","inventory":"off"}`: "requires an inventory",
 	} {
-		if d, err := readDescribed(strings.NewReader(body)); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), says) {
-			t.Errorf("%.40q is read as %+v, %v", body, d, err)
+		if d, err := readDescription(strings.NewReader(body)); !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("readDescription(%.40q) = %+v, %v, want an error with %q", body, d, err, want)
 		}
 	}
 }
 
-// A told is Inventories that notes what it is told, and then fails with an error.
-type told struct {
+// A fakeInventories records calls of Complete, and returns err.
+type fakeInventories struct {
 	calls []string
 	err   error
 }
 
-func (c *told) Complete(_ context.Context, set string, complete bool) error {
+func (c *fakeInventories) Complete(_ context.Context, set string, complete bool) error {
 	c.calls = append(c.calls, fmt.Sprint(set, " ", complete))
 	return c.err
 }
 
-func (c *told) Count(context.Context, string) (uint64, bool) { return 0, false }
+func (c *fakeInventories) Count(context.Context, string) (uint64, bool) { return 0, false }
 
-// Whoever describes a set may say whether it is complete. Who says only that leaves the
-// description as it is.
+// A description may set whether the set is complete. A body with only complete does not change the
+// description.
 func TestComplete(t *testing.T) {
 	log := memorytest.Open(t)
 	old := feed.Description{Title: "old", NoInventory: true}
 	for _, test := range []struct {
 		body string
-		says string // of completeness
+		call string // expected call of Complete; empty if there is none
 		want feed.Description
 	}{
 		{`{"complete":true}`, "demo true", old},
@@ -97,7 +97,7 @@ func TestComplete(t *testing.T) {
 		{`{"complete":null}`, "", feed.Description{}},
 		{`{}`, "", feed.Description{}},
 	} {
-		inventory := &told{}
+		inventory := &fakeInventories{}
 		s := New(log, hub.New(log, hub.Options{}), "", Options{Inventories: inventory})
 		put := func() (feed.Description, error) {
 			if err := s.hub.Describe(t.Context(), "demo", old); err != nil {
@@ -107,10 +107,10 @@ func TestComplete(t *testing.T) {
 			state, serr := log.State(t.Context(), "demo")
 			return state.Description, errors.Join(err, serr)
 		}
-		if d, err := put(); err != nil || d != test.want || strings.Join(inventory.calls, " ") != test.says {
-			t.Errorf("%s tells %q and describes %+v, %v", test.body, inventory.calls, d, err)
+		if d, err := put(); err != nil || d != test.want || strings.Join(inventory.calls, " ") != test.call {
+			t.Errorf("PUT %s: got the calls %q and the description %+v, %v", test.body, inventory.calls, d, err)
 		}
-		if test.says == "" {
+		if test.call == "" {
 			continue
 		}
 		inventory.err = fmt.Errorf("in a test: %w", feed.ErrUnavailable)
@@ -119,35 +119,35 @@ func TestComplete(t *testing.T) {
 			want = feed.ErrUnknown
 		}
 		if _, err := put(); !errors.Is(err, want) {
-			t.Errorf("%s: %v", test.body, err)
+			t.Errorf("PUT %s: got %v, want %v", test.body, err, want)
 		}
 		s.opts.Inventories = nil
 		if d, err := put(); !errors.Is(err, feed.ErrNoInventory) || d != old {
-			t.Errorf("%s without inventories describes %+v, %v", test.body, d, err)
+			t.Errorf("PUT %s without inventories: got %+v, %v, want ErrNoInventory", test.body, d, err)
 		}
 	}
 }
 
-// A listed is a memory that only lists its sets.
-type listed struct {
+// A fakeMemory only lists its sets.
+type fakeMemory struct {
 	Memory
 	sets []feed.State
 }
 
-func (m *listed) Sets(context.Context, ...string) ([]feed.State, error) {
+func (m *fakeMemory) Sets(context.Context, ...string) ([]feed.State, error) {
 	return slices.Clone(m.sets), nil
 }
 
-// A list of sets ends before it has too many bytes, or too many sets, and says where the rest is.
-func TestSetsHaveABound(t *testing.T) {
+// A list of sets is limited in bytes and in sets, and has the URL of the next one.
+func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	const n = 600
 	link := "https://example.org/" + strings.Repeat("d", 2000)
-	memory := &listed{sets: make([]feed.State, n)}
+	memory := &fakeMemory{sets: make([]feed.State, n)}
 	for i := range memory.sets {
 		memory.sets[i] = feed.State{Set: fmt.Sprintf("set-%04d", i), Description: feed.Description{Title: strings.Repeat("t", 1000), DescribedBy: link, ResourceList: link, ResourceDump: link, ChangeDump: link}}
 	}
-	s := New(memory, nil, "http://hub.example.org", Options{Streams: limit.NewBudget(64<<20, limit.Patience)})
+	s := New(memory, nil, "http://hub.example.org", Options{Streams: limit.NewBudget(64<<20, limit.MemoryTimeout)})
 	read := func(next string) (got []string, pages int) {
 		for ; next != ""; pages++ {
 			w := httptest.NewRecorder()
@@ -166,35 +166,35 @@ func TestSetsHaveABound(t *testing.T) {
 				got = append(got, v.Set)
 			}
 			if link := w.Header().Get("Link"); (list.Next != "") != strings.Contains(link, "<"+list.Next+`>; rel="next"`) {
-				t.Errorf("next is %q, and Link is %s", list.Next, link)
+				t.Errorf("got next %q and Link %s, want the same URL", list.Next, link)
 			}
 			next = list.Next
 		}
 		return got, pages
 	}
 	if got, pages := read("/sets?limit=10000"); len(got) != n || pages != 2 || !slices.IsSorted(got) {
-		t.Errorf("%d sets on %d pages", len(got), pages)
+		t.Errorf("got %d sets on %d pages, want 600 on 2, sorted", len(got), pages)
 	}
 	if got, pages := read("/sets?after=set-0349"); len(got) != 250 || pages != 3 {
-		t.Errorf("%d sets are on %d pages", len(got), pages)
+		t.Errorf("got %d sets on %d pages, want 250 on 3", len(got), pages)
 	}
 	for _, bad := range []string{"0", "-1", "10001", "x"} {
 		if err := s.ServeAll(httptest.NewRecorder(), httptest.NewRequest("GET", "/sets?limit="+bad, nil)); !errors.Is(err, resourcesync.ErrInvalid) {
-			t.Errorf("limit=%s: %v", bad, err)
+			t.Errorf("GET with limit=%s: got %v, want ErrInvalid", bad, err)
 		}
 	}
 }
 
-// looking does what it is told without a look.
-type looking struct{}
+// A noRescan ignores requests to rescan.
+type noRescan struct{}
 
-func (looking) Look()      {}
-func (looking) Described() {}
+func (noRescan) Rescan() {}
 
-// The framework notifications of a private set are private, also if it wants none any more.
+// The framework notifications of a private set are private, even when the set no longer requests
+// any.
 func TestPrivateChannel(t *testing.T) {
 	log := memorytest.Open(t)
-	s := New(log, hub.New(log, hub.Options{}), "", Options{Private: looking{}, Announcer: looking{}})
+	s := New(log, hub.New(log, hub.Options{}), "", Options{Private: noRescan{}, Announcer: noRescan{}})
 	ctx := access.NewContext(t.Context(), access.Caller{Rights: access.All()})
 	for _, test := range []struct {
 		body string
@@ -204,57 +204,59 @@ func TestPrivateChannel(t *testing.T) {
 			t.Fatal(err)
 		}
 		if st, err := log.State(ctx, "demo.framework"); err != nil || st.Private != test.want {
-			t.Errorf("after %s the channel is private: %t, %v", test.body, st.Private, err)
+			t.Errorf("PUT %s: got a private channel: %t, %v, want %t", test.body, st.Private, err, test.want)
 		}
 	}
-	s.hub = deafTo{s.hub, "demo"} // a set that stays private keeps its channel private
+	s.hub = failingFor{s.hub, "demo"} // the channel of a set that stays private stays private
 	if err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(`{"framework":true}`)).WithContext(ctx), "demo"); !errors.Is(err, feed.ErrUnavailable) {
 		t.Error(err)
 	}
 	if st, err := log.State(ctx, "demo.framework"); err != nil || !st.Private {
-		t.Errorf("after a PUT that failed the channel is private: %t, %v", st.Private, err)
+		t.Errorf("after a failed PUT: got a private channel: %t, %v, want true", st.Private, err)
 	}
-	for _, set := range []string{"other", strings.Repeat("x", 63)} { // no name is left for a channel of the second
+	for _, set := range []string{"other", strings.Repeat("x", 63)} { // the second name is too long for a channel
 		if err := s.put(httptest.NewRecorder(), httptest.NewRequest("PUT", "/", strings.NewReader(`{"private":true}`)).WithContext(ctx), set); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if all, err := log.Sets(ctx); err != nil || len(all) != 4 {
-		t.Errorf("there are %d sets: %v", len(all), err)
+		t.Errorf("Sets(): got %d sets, %v, want 4", len(all), err)
 	}
 }
 
-// A deafTo is a hub that does not describe one set.
-type deafTo struct {
+// A failingFor is a hub that fails to describe one set.
+type failingFor struct {
 	Hub
 	set string
 }
 
-func (d deafTo) Describe(ctx context.Context, set string, about feed.Description) error {
+func (d failingFor) Describe(ctx context.Context, set string, about feed.Description) error {
 	if set == d.set {
 		return feed.ErrUnavailable
 	}
 	return d.Hub.Describe(ctx, set, about)
 }
 
-// engines note what they are told.
-type engines struct{ told []string }
+// A fakeEngines records calls of SetEngine.
+type fakeEngines struct{ calls []string }
 
-func (e *engines) Tell(_ context.Context, is feed.State, set, engine string) error {
-	e.told = append(e.told, fmt.Sprintf("%s: %q in place of %q", set, engine, is.IndexNow))
+func (e *fakeEngines) SetEngine(_ context.Context, is feed.State, set, engine string) error {
+	e.calls = append(e.calls, fmt.Sprintf("%s: %q replaces %q", set, engine, is.IndexNow))
 	return nil
 }
 
-// A deaf hub describes and deletes nothing.
-type deaf struct{}
+// A failingHub fails to describe and delete sets.
+type failingHub struct{}
 
-func (deaf) Describe(context.Context, string, feed.Description) error { return feed.ErrUnavailable }
-func (deaf) Delete(context.Context, string) error                     { return feed.ErrUnavailable }
+func (failingHub) Describe(context.Context, string, feed.Description) error {
+	return feed.ErrUnavailable
+}
+func (failingHub) Delete(context.Context, string) error { return feed.ErrUnavailable }
 
-// A search engine hears of a set's changes as long as the description says so.
+// A search engine is notified of changes as long as the description requests it.
 func TestSearchEngines(t *testing.T) {
 	log := memorytest.Open(t)
-	h, e := hub.New(log, hub.Options{}), &engines{}
+	h, e := hub.New(log, hub.Options{}), &fakeEngines{}
 	if err := h.Describe(t.Context(), "demo", feed.Description{IndexNow: "x"}); err != nil {
 		t.Fatal(err)
 	}
@@ -262,51 +264,51 @@ func TestSearchEngines(t *testing.T) {
 		hub          Hub
 		method, body string
 		want         error
-		told         []string
+		calls        []string
 	}{
-		{deaf{}, "DELETE", "", feed.ErrUnavailable, nil},
-		{deaf{}, "PUT", `{}`, feed.ErrUnavailable, nil},
-		{deaf{}, "PUT", `{"indexnow":"y"}`, feed.ErrUnavailable, []string{`demo: "y" in place of ""`}},
-		{h, "PUT", `{"indexnow":"y"}`, nil, []string{`demo: "y" in place of ""`, `demo: "" in place of "x"`}},
-		{h, "PUT", `{"indexnow":"y"}`, nil, []string{`demo: "y" in place of ""`}},
-		{h, "PUT", `{}`, nil, []string{`demo: "" in place of "y"`}},
-		{h, "PUT", `{"indexnow":"z"}`, nil, []string{`demo: "z" in place of ""`}},
-		{h, "DELETE", "", nil, []string{`demo: "" in place of "z"`}},
+		{failingHub{}, "DELETE", "", feed.ErrUnavailable, nil},
+		{failingHub{}, "PUT", `{}`, feed.ErrUnavailable, nil},
+		{failingHub{}, "PUT", `{"indexnow":"y"}`, feed.ErrUnavailable, []string{`demo: "y" replaces ""`}},
+		{h, "PUT", `{"indexnow":"y"}`, nil, []string{`demo: "y" replaces ""`, `demo: "" replaces "x"`}},
+		{h, "PUT", `{"indexnow":"y"}`, nil, []string{`demo: "y" replaces ""`}},
+		{h, "PUT", `{}`, nil, []string{`demo: "" replaces "y"`}},
+		{h, "PUT", `{"indexnow":"z"}`, nil, []string{`demo: "z" replaces ""`}},
+		{h, "DELETE", "", nil, []string{`demo: "" replaces "z"`}},
 		{h, "DELETE", "", feed.ErrNoSet, nil},
 	} {
-		e.told = nil
+		e.calls = nil
 		s := New(log, test.hub, "", Options{SearchEngines: e})
 		r := httptest.NewRequest(test.method, "/", strings.NewReader(test.body))
 		r = r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()}))
-		if err := s.ServeOne(httptest.NewRecorder(), r, "demo"); !errors.Is(err, test.want) || !slices.Equal(e.told, test.told) {
-			t.Errorf("%s %s tells %q, %v", test.method, test.body, e.told, err)
+		if err := s.ServeOne(httptest.NewRecorder(), r, "demo"); !errors.Is(err, test.want) || !slices.Equal(e.calls, test.calls) {
+			t.Errorf("%s %s: got the calls %q, %v, want %q, %v", test.method, test.body, e.calls, err, test.calls, test.want)
 		}
 	}
 }
 
-// A lost is Sources whose results cannot be read.
-type lost struct{}
+// A lostPolls is Sources whose results cannot be read.
+type lostPolls struct{}
 
-func (lost) Described() {}
+func (lostPolls) Rescan() {}
 
-func (lost) Looked(context.Context, feed.State) (*Looked, error) {
+func (lostPolls) LastPoll(context.Context, feed.State) (*LastPoll, error) {
 	return nil, fmt.Errorf("in a test: %w", feed.ErrUnavailable)
 }
 
-// What was described is not answered as if it was not.
-func TestDescribedAllTheSame(t *testing.T) {
+// An error after the description was written is not reported as if nothing was written.
+func TestErrorAfterDescribe(t *testing.T) {
 	log := memorytest.Open(t)
-	s := New(log, hub.New(log, hub.Options{}), "", Options{Inventories: &told{}, Sources: lost{}, Fetcher: anywhere{}})
+	s := New(log, hub.New(log, hub.Options{}), "", Options{Inventories: &fakeInventories{}, Sources: lostPolls{}, Fetcher: anywhere{}})
 	put := func(query, title string) error {
 		r := httptest.NewRequest("PUT", "/sets/demo"+query, strings.NewReader(`{"title":"`+title+`","source":"https://example.org/list.xml"}`))
 		return s.ServeOne(httptest.NewRecorder(), r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()})), "demo")
 	}
 	if err := put("", "one"); !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("without the result of the last look: %v", err)
+		t.Errorf("PUT without the last poll: got %v, want ErrUnknown", err)
 	}
 	err := put("?recent=x", "two")
 	if st, serr := log.State(t.Context(), "demo"); !errors.Is(err, resourcesync.ErrInvalid) || serr != nil || st.Title != "one" {
-		t.Errorf("with a wrong parameter: %v, and the title is %q, %v", err, st.Title, serr)
+		t.Errorf("PUT with an invalid parameter: got %v, and then the title %q, %v, want ErrInvalid and the old title", err, st.Title, serr)
 	}
 }
 

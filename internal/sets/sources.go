@@ -7,33 +7,33 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// Looked is the result of the last look at a source, as the API shows it.
-type Looked struct {
+// A LastPoll is the result of the last poll of a source, as shown by the API.
+type LastPoll struct {
 	Time    string  `json:"time"`
-	Seconds float64 `json:"seconds"` // that it took
+	Seconds float64 `json:"seconds"` // duration
 	Result  string  `json:"result"`  // ok, unchanged or failed
 	Error   string  `json:"error,omitempty"`
-	Listed  uint64  `json:"listed,omitempty"`  // resources of the source, if it was compared with the hub as a whole
-	Gaps    int     `json:"gaps,omitempty"`    // parts of the source that could not be read
-	Created int     `json:"created,omitempty"` // changes that were published
+	Listed  uint64  `json:"listed,omitempty"`  // number of resources of the source, if it was compared as a whole
+	Gaps    int     `json:"gaps,omitempty"`    // number of parts of the source that could not be read
+	Created int     `json:"created,omitempty"` // number of published changes
 	Updated int     `json:"updated,omitempty"`
 	Deleted int     `json:"deleted,omitempty"`
-	Next    string  `json:"next"` // when the next look is due
+	Next    string  `json:"next"` // due time of the next poll
 }
 
-// A sourceView is a set whose source the hub polls, as the API shows it.
+// A sourceView is a set with a polled source, as shown by the API.
 type sourceView struct {
-	Set    string  `json:"set"`
-	Source string  `json:"source"`
-	Every  string  `json:"every"`
-	Looked *Looked `json:"looked,omitempty"` // nil: there was no look yet
+	Set      string    `json:"set"`
+	Source   string    `json:"source"`
+	Every    string    `json:"every"`
+	LastPoll *LastPoll `json:"looked,omitempty"` // nil before the first poll
 }
 
-// mostSources is how many sources a list has at most.
-const mostSources = 100
+// maxSources is the maximum number of sources in a list.
+const maxSources = 100
 
-// ServeSources lists, for operators, the sets whose sources the hub polls, from the one behind
-// the parameter after on.
+// ServeSources lists the sets whose sources the hub polls, for operators. The parameter after is
+// the name after which the list starts.
 func (s *Server) ServeSources(w http.ResponseWriter, r *http.Request) error {
 	if err := access.MayOperate(r.Context()); err != nil {
 		return err
@@ -54,12 +54,12 @@ func (s *Server) ServeSources(w http.ResponseWriter, r *http.Request) error {
 		if st.Source == "" || st.Set <= after || s.opts.Sources == nil {
 			continue
 		}
-		if len(answer.Sources) == mostSources {
-			answer.Next = string(s.base) + "/sources?after=" + answer.Sources[mostSources-1].Set
+		if len(answer.Sources) == maxSources {
+			answer.Next = string(s.base) + "/sources?after=" + answer.Sources[maxSources-1].Set
 			break
 		}
 		v := sourceView{Set: st.Set, Source: st.Source, Every: st.Every.String()}
-		if v.Looked, err = s.opts.Sources.Looked(r.Context(), st); err != nil {
+		if v.LastPoll, err = s.opts.Sources.LastPoll(r.Context(), st); err != nil {
 			return err
 		}
 		answer.Sources = append(answer.Sources, v)

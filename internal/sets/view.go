@@ -9,44 +9,44 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A View is a set as the API shows it.
+// A View is a set as shown by the API.
 type View struct {
-	Set            string   `json:"set"`
-	Title          string   `json:"title,omitempty"`
-	DescribedBy    string   `json:"describedby,omitempty"`
-	ChangeList     string   `json:"changelist,omitempty"`   // the source's own; only publishers and operators see it
-	ResourceList   string   `json:"resourcelist,omitempty"` // the source's own, as the next two
-	ResourceDump   string   `json:"resourcedump,omitempty"`
-	ChangeDump     string   `json:"changedump,omitempty"`
-	Inventory      string   `json:"inventory,omitempty"` // "off" if the source wants none
-	Push           string   `json:"push,omitempty"`      // "off" if the Capability List does not name the push channel
-	Sitemap        bool     `json:"sitemap,omitempty"`
-	Private        bool     `json:"private,omitempty"`
-	Framework      bool     `json:"framework,omitempty"`
-	Lastmod        string   `json:"lastmod,omitempty"` // of Change Lists; empty: that of the source
-	Source         string   `json:"source,omitempty"`  // what the hub polls; only publishers and operators see it, and the next
-	Every          string   `json:"every,omitempty"`
-	IndexNow       string   `json:"indexnow,omitempty"` // the search engine that is told of changes; only publishers and operators see it
-	Looked         *Looked  `json:"looked,omitempty"`   // what came of the last look at the source; only in the view of one set
-	Topic          string   `json:"topic"`
-	CapabilityList string   `json:"capabilitylist"`
-	By             string   `json:"by,omitempty"` // who made it; only operators see it
-	Begin          string   `json:"begin"`        // when its log began
-	Floor          string   `json:"floor"`        // cursor before the oldest change that is kept
-	Head           string   `json:"head"`         // cursor of the newest change
-	Changes        uint64   `json:"changes"`
-	Updated        string   `json:"updated,omitempty"`   // datetime of the newest change
-	Rate           *float64 `json:"rate,omitempty"`      // changes in a second, over the last minute; nil: unknown. This and the next are details
-	Resources      *uint64  `json:"resources,omitempty"` // that the set holds, as of the last time that the inventory was written; nil: unknown
-	Followers      *int     `json:"followers,omitempty"` // of this hub: connections, and subscriptions of callbacks
-	Behind         uint64   `json:"behind,omitempty"`    // changes that the slowest of these has not got
-	Lag            *float64 `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
-	Recent         string   `json:"recent,omitempty"`    // cursor before the newest changes, as many as were asked for; only in the view of one set
+	Set            string    `json:"set"`
+	Title          string    `json:"title,omitempty"`
+	DescribedBy    string    `json:"describedby,omitempty"`
+	ChangeList     string    `json:"changelist,omitempty"`   // URL of the source; only for publishers and operators
+	ResourceList   string    `json:"resourcelist,omitempty"` // URLs of the source, like the next two
+	ResourceDump   string    `json:"resourcedump,omitempty"`
+	ChangeDump     string    `json:"changedump,omitempty"`
+	Inventory      string    `json:"inventory,omitempty"` // "off" if the description disables it
+	Push           string    `json:"push,omitempty"`      // "off" if the Capability List does not name the push channel
+	Sitemap        bool      `json:"sitemap,omitempty"`
+	Private        bool      `json:"private,omitempty"`
+	Framework      bool      `json:"framework,omitempty"`
+	Lastmod        string    `json:"lastmod,omitempty"` // lastmod in Change Lists; empty for that of the source
+	Source         string    `json:"source,omitempty"`  // polled URL; like Every, only for publishers and operators
+	Every          string    `json:"every,omitempty"`
+	IndexNow       string    `json:"indexnow,omitempty"` // notified search engine; only for publishers and operators
+	LastPoll       *LastPoll `json:"looked,omitempty"`   // result of the last poll of the source; only in the view of a single set
+	Topic          string    `json:"topic"`
+	CapabilityList string    `json:"capabilitylist"`
+	By             string    `json:"by,omitempty"` // creator; only for operators
+	Begin          string    `json:"begin"`        // start of the log
+	Floor          string    `json:"floor"`        // cursor before the oldest stored change
+	Head           string    `json:"head"`         // cursor of the newest change
+	Changes        uint64    `json:"changes"`
+	Updated        string    `json:"updated,omitempty"`   // datetime of the newest change
+	Rate           *float64  `json:"rate,omitempty"`      // changes per second in the last minute; nil if unknown. Rate to Lag are details
+	Resources      *uint64   `json:"resources,omitempty"` // number of resources at the last write of the inventory; nil if unknown
+	Followers      *int      `json:"followers,omitempty"` // number of followers of this hub: connections and callbacks
+	Behind         uint64    `json:"behind,omitempty"`    // number of changes that the slowest follower has not received
+	Lag            *float64  `json:"lag,omitempty"`       // age of the oldest of these changes in seconds
+	Recent         string    `json:"recent,omitempty"`    // cursor before the requested number of newest changes; only in the view of a single set
 
-	CloudEvents feed.RawJSON `json:"cloudevents,omitempty"` // only publishers and operators see it
+	CloudEvents feed.RawJSON `json:"cloudevents,omitempty"` // only for publishers and operators
 }
 
-// view returns a set as a caller with these rights sees it.
+// view returns a set as visible to a caller with the given rights.
 func (s *Server) view(st feed.State, rights access.Rights) View {
 	v := View{
 		Set: st.Set, Title: st.Title, DescribedBy: st.DescribedBy,
@@ -56,7 +56,7 @@ func (s *Server) view(st feed.State, rights access.Rights) View {
 		Floor: st.Floor.String(), Head: st.Head.String(), Changes: st.Head.Position - st.Floor.Position,
 	}
 	if rights.Publish(st.Set) || rights.Operate() {
-		v.ChangeList, v.Source, v.IndexNow = st.ChangeList, st.Source, st.IndexNow // the URLs may contain a secret
+		v.ChangeList, v.Source, v.IndexNow = st.ChangeList, st.Source, st.IndexNow // URLs may contain secrets
 		v.CloudEvents = st.CloudEvents
 		if st.Source != "" {
 			v.Every = st.Every.String()
@@ -78,8 +78,8 @@ func (s *Server) view(st feed.State, rights access.Rights) View {
 	return v
 }
 
-// details adds what the hub knows of a set besides its description and its log.
-func (s *Server) details(ctx context.Context, v *View, noInventory bool) {
+// addDetails adds activity, followers and the number of resources to a view.
+func (s *Server) addDetails(ctx context.Context, v *View, noInventory bool) {
 	now := s.opts.Activity.Now(v.Set)
 	if now.Known {
 		rate := float64(int64(now.Rate*1000)) / 1000

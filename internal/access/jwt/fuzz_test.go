@@ -16,8 +16,8 @@ import (
 	"github.com/rshub/rshub/internal/access"
 )
 
-// fuzzed returns an Authenticator for the keys of three types.
-func fuzzed(f *testing.F) *Authenticator {
+// newFuzzAuthenticator returns an Authenticator for keys of three types.
+func newFuzzAuthenticator(f *testing.F) *Authenticator {
 	f.Helper()
 	name := filepath.Join(f.TempDir(), "keys")
 	if err := os.WriteFile(name, set(&testing.T{}, "rsa", "ec", "hmac"), 0o600); err != nil {
@@ -34,15 +34,16 @@ func fuzzed(f *testing.F) *Authenticator {
 	return a
 }
 
-// tag returns a compact token of two texts, with an HMAC of them.
-func tag(header, payload string, secret []byte) string {
+// signHMAC returns a compact token with the given header and payload, signed with HMAC.
+func signHMAC(header, payload string, secret []byte) string {
 	text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString([]byte(payload))
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte(text))
 	return text + "." + base64.RawURLEncoding.EncodeToString(h.Sum(nil))
 }
 
-// Whatever an issuer signs, a caller has no more than the claims say, read in the plainest way.
+// For any signed payload, a caller has only the rights in the claims, as a plain JSON parser reads
+// them.
 func FuzzClaims(f *testing.F) {
 	for _, s := range []string{
 		``, `{}`, `null`, `[]`, `{"iss":"` + issuer + `","aud":"` + audience + `","sub":"a","exp":99999999999,"scope":"publish:a follow:b* operate"}`,
@@ -56,34 +57,34 @@ func FuzzClaims(f *testing.F) {
 	} {
 		f.Add(s)
 	}
-	a := fuzzed(f)
+	a := newFuzzAuthenticator(f)
 	f.Fuzz(func(t *testing.T, payload string) {
-		c, err := a.caller(tag(`{"alg":"HS256","kid":"hmac"}`, payload, pairs()["hmac"].private.([]byte)))
+		c, err := a.caller(signHMAC(`{"alg":"HS256","kid":"hmac"}`, payload, pairs()["hmac"].private.([]byte)))
 		if err != nil {
 			if c.Name != "" || c.Rights.Follow("a") {
-				t.Errorf("%q is refused with %+v", payload, c)
+				t.Errorf("caller(%q) = %+v with an error, want no rights", payload, c)
 			}
 			return
 		}
 		var plain map[string]any
 		if err := json.Unmarshal([]byte(payload), &plain); err != nil {
-			t.Fatalf("%q is no JSON: %v, and gives %+v", payload, err, c)
+			t.Fatalf("caller(%q): got invalid JSON (%v) accepted as %+v", payload, err, c)
 		}
 		sub, _ := plain["sub"].(string)
 		if plain["iss"] != issuer || sub == "" || len(sub) > maxName || c.Name != access.JWTPrefix+sub || strings.ContainsAny(sub, "\x00\r\n\x7f") {
-			t.Errorf("%q is %+v", payload, c)
+			t.Errorf("caller(%q) = %+v, want the subject and issuer in the claims", payload, c)
 		}
 		audiences, _ := plain["aud"].([]any)
 		if plain["aud"] != audience && !slices.Contains(audiences, any(audience)) {
-			t.Errorf("%q is for somebody else", payload)
+			t.Errorf("caller(%q) = nil, want an error for another audience", payload)
 		}
 		now := float64(time.Now().Unix())
 		if exp, ok := plain["exp"].(float64); !ok || exp < now-1 || !c.Expires.After(time.Now().Add(-time.Second)) || float64(c.Expires.Unix()) > exp+1 {
-			t.Errorf("%q expires at %v", payload, c.Expires)
+			t.Errorf("caller(%q): got the expiry %v, want that in the claims", payload, c.Expires)
 		}
-		for _, begins := range []string{"nbf", "iat"} {
-			if at, ok := plain[begins].(float64); ok && at > now+a.opts.Skew.Seconds()+2 {
-				t.Errorf("%q is not good yet", payload)
+		for _, name := range []string{"nbf", "iat"} {
+			if at, ok := plain[name].(float64); ok && at > now+a.opts.Skew.Seconds()+2 {
+				t.Errorf("caller(%q) = nil, want an error before the start", payload)
 			}
 		}
 		claim := plain["scope"]
@@ -105,18 +106,18 @@ func FuzzClaims(f *testing.F) {
 					prefix, star := strings.CutSuffix(pattern, "*")
 					return ok && (pattern == set || star && strings.HasPrefix(set, prefix))
 				}); has != want {
-					t.Errorf("%q has %s%s: %t", payload, right, set, has)
+					t.Errorf("caller(%q): right %s%s: got %t", payload, right, set, has)
 				}
 			}
 		}
 		if c.Rights.Operate() != slices.Contains(all, "operate") {
-			t.Errorf("%q may operate: %t", payload, c.Rights.Operate())
+			t.Errorf("caller(%q): right operate: got %t", payload, c.Rights.Operate())
 		}
 	})
 }
 
-// Whatever the header of a JWT says, it is good only with the secret, and only for the
-// algorithm of the secret. What is public is no secret.
+// For any header, a JWT is valid only if it is signed with the secret and the algorithm of the
+// secret. A public key is never a secret.
 func FuzzHeader(f *testing.F) {
 	for _, s := range []string{
 		`{"alg":"HS256"}`, `{"alg":"HS256","kid":"hmac"}`, `{"alg":"HS256","kid":"rsa"}`, `{"alg":"none"}`, `{"alg":"None"}`, `{"alg":"RS256","kid":"rsa"}`, `{"alg":"hs256"}`, `{"ALG":"HS256"}`,
@@ -125,7 +126,7 @@ func FuzzHeader(f *testing.F) {
 	} {
 		f.Add(s, []byte{})
 	}
-	a := fuzzed(f)
+	a := newFuzzAuthenticator(f)
 	payload, err := json.Marshal(claims(map[string]any{"exp": 1 << 40}))
 	if err != nil {
 		f.Fatal(err)
@@ -134,20 +135,20 @@ func FuzzHeader(f *testing.F) {
 	public := set(&testing.T{}, "rsa")
 	f.Fuzz(func(t *testing.T, header string, other []byte) {
 		for _, wrong := range [][]byte{other, nil, public, []byte("hmac")} {
-			if c, err := a.caller(tag(header, string(payload), wrong)); err == nil && string(wrong) != string(secret) {
-				t.Fatalf("%q with the secret %q is %+v", header, wrong, c)
+			if c, err := a.caller(signHMAC(header, string(payload), wrong)); err == nil && string(wrong) != string(secret) {
+				t.Fatalf("caller(%q) with the secret %q = %+v, want an error", header, wrong, c)
 			}
 		}
-		c, err := a.caller(tag(header, string(payload), secret))
+		c, err := a.caller(signHMAC(header, string(payload), secret))
 		if err != nil {
 			return
 		}
 		var plain map[string]any
 		if err := json.Unmarshal([]byte(header), &plain); err != nil {
-			t.Fatalf("%q is no JSON, and gives %+v", header, c)
+			t.Fatalf("caller(%q) = %+v, want an error for invalid JSON", header, c)
 		}
 		if id, named := plain["kid"]; plain["alg"] != "HS256" || named && id != nil && id != "" && id != "hmac" || c.Name != "jwt:alice" {
-			t.Errorf("%q is %+v", header, c)
+			t.Errorf("caller(%q) = %+v, want an error", header, c)
 		}
 	})
 }

@@ -35,7 +35,7 @@ const (
 	audience = "https://hub.example.org"
 )
 
-// A pair is a key of the issuer, and what verifies with it.
+// A pair is a key pair of the issuer, or a secret.
 type pair struct {
 	id        string
 	algorithm jose.SignatureAlgorithm
@@ -94,7 +94,7 @@ func open(t *testing.T, from string) *Authenticator {
 	return a
 }
 
-// claims returns good claims, with some of them replaced; nil removes one.
+// claims returns valid claims with some of them replaced; nil removes one.
 func claims(changes map[string]any) map[string]any {
 	c := map[string]any{
 		"iss": issuer, "aud": audience, "sub": "alice", "scope": "openid publish:demo follow:*",
@@ -141,15 +141,15 @@ func TestKeyTypes(t *testing.T) {
 	a := open(t, file(t, set(t, "rsa", "ec", "ec384", "eddsa", "hmac")))
 	for name, p := range pairs() {
 		token := sign(t, p, claims(nil))
-		for range 2 { // the second time it is known
+		for range 2 { // the second time from the cache
 			c, err := caller(a, token)
 			if err != nil || c.Name != "jwt:alice" || !c.Rights.Publish("demo") || c.Rights.Publish("other") || !c.Rights.Follow("x") || c.Rights.Operate() || c.Expires.IsZero() {
-				t.Errorf("%s: %+v, %v", name, c, err)
+				t.Errorf("%s: Caller() = %+v, %v, want alice with her rights", name, c, err)
 			}
 		}
 		broken := token[:len(token)-6] + "AAAAAA"
 		if c, err := caller(a, broken); err == nil || c.Rights.Follow("x") {
-			t.Errorf("%s with a wrong signature: %+v", name, c)
+			t.Errorf("%s: Caller() with a wrong signature = %+v, want an error", name, c)
 		}
 	}
 }
@@ -166,11 +166,11 @@ func TestPEM(t *testing.T) {
 	a := open(t, file(t, text))
 	for _, name := range []string{"rsa", "eddsa", "pss"} {
 		if _, err := caller(a, sign(t, pairs()[name], claims(nil))); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: Caller() = %v, want nil", name, err)
 		}
 	}
 	if _, err := caller(a, sign(t, pairs()["ec"], claims(nil))); err == nil {
-		t.Error("a key that is not there")
+		t.Error("Caller() with an unknown key = nil, want an error")
 	}
 }
 
@@ -217,9 +217,9 @@ func TestManyKeys(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		keys  int
-		ids   bool // the keys of a JWK Set have IDs
+		ids   bool // whether the keys of a JWK Set have IDs
 		form  func(*testing.T, []*pair) []byte
-		kid   bool // each token names a key
+		kid   bool // whether each token names a key
 		wrong string
 	}{
 		{"PEM", 16, false, pemText, false, ""},
@@ -250,7 +250,7 @@ func TestManyKeys(t *testing.T) {
 }
 
 // A document of keys is refused if a token would have to be checked with too many of them.
-func TestKeysThatNoIDTellsApart(t *testing.T) {
+func TestIndistinguishableKeys(t *testing.T) {
 	same := ecKeys(t, 17, true)
 	for _, p := range same {
 		p.id = "k"
@@ -276,35 +276,35 @@ func TestClaims(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		changes map[string]any
-		says    string // a part of the error; empty: the token is good
+		err     string // part of the error; empty if the token is valid
 	}{
-		{"good", nil, ""},
+		{"valid", nil, ""},
 		{"several audiences", map[string]any{"aud": []string{"x", audience}}, ""},
 		{"no rights", map[string]any{"scope": nil}, ""},
-		{"scopes of others", map[string]any{"scope": "openid email"}, ""},
+		{"other scopes", map[string]any{"scope": "openid email"}, ""},
 		{"a list of rights", map[string]any{"scope": []string{"publish:demo", "operate"}}, ""},
-		{"begun a little ahead", map[string]any{"iat": now.Add(30 * time.Second).Unix(), "nbf": now.Add(30 * time.Second).Unix()}, ""},
+		{"starts slightly in the future", map[string]any{"iat": now.Add(30 * time.Second).Unix(), "nbf": now.Add(30 * time.Second).Unix()}, ""},
 		{"another issuer", map[string]any{"iss": "https://evil.example"}, "iss"},
 		{"no issuer", map[string]any{"iss": nil}, "iss"},
 		{"another audience", map[string]any{"aud": "https://other.example.org"}, "aud"},
 		{"no audience", map[string]any{"aud": nil}, "aud"},
 		{"expired", map[string]any{"exp": now.Add(-time.Second).Unix()}, "expired"},
 		{"no expiry", map[string]any{"exp": nil}, "exp"},
-		{"an expiry that is no number", map[string]any{"exp": "never"}, "cannot be read"},
-		{"not yet", map[string]any{"nbf": now.Add(time.Hour).Unix()}, "nbf"},
-		{"made tomorrow", map[string]any{"iat": now.Add(24 * time.Hour).Unix()}, "iat"},
-		{"nobody", map[string]any{"sub": nil}, "sub"},
-		{"a line in the name", map[string]any{"sub": "a\nb"}, "sub"},
+		{"expiry not a number", map[string]any{"exp": "never"}, "unreadable"},
+		{"starts in the future", map[string]any{"nbf": now.Add(time.Hour).Unix()}, "nbf"},
+		{"issued tomorrow", map[string]any{"iat": now.Add(24 * time.Hour).Unix()}, "iat"},
+		{"no subject", map[string]any{"sub": nil}, "sub"},
+		{"line break in the name", map[string]any{"sub": "a\nb"}, "sub"},
 		{"a long name", map[string]any{"sub": strings.Repeat("a", 201)}, "sub"},
-		{"a wrong right", map[string]any{"scope": "publish:NOT/A/SET!"}, "scope"},
-		{"rights that are a number", map[string]any{"scope": 7}, "scope"},
+		{"invalid right", map[string]any{"scope": "publish:NOT/A/SET!"}, "scope"},
+		{"rights as a number", map[string]any{"scope": 7}, "scope"},
 	} {
 		c, err := caller(a, sign(t, pairs()["ec"], claims(test.changes)))
-		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %v", test.name, err)
+		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: Caller() = %v, want %q", test.name, err, test.err)
 		}
 		if p, ok := errors.AsType[*feed.Problem](err); err != nil && (!ok || p.Status != http.StatusUnauthorized || c.Rights.Follow("x")) {
-			t.Errorf("%s: the answer is %v, for %+v", test.name, p, c)
+			t.Errorf("%s: Caller() = %+v, %v, want 401 and no rights", test.name, c, p)
 		}
 	}
 }
@@ -331,11 +331,11 @@ func TestRightsClaim(t *testing.T) {
 		{"scope empty", "", "publish:demo", false, false, ""},
 		{"scope empty array", []string{}, "publish:demo", false, false, ""},
 		{"scope valid, scp not", "publish:demo", 7, true, false, ""},
-		{"scope invalid", 7, "publish:demo", false, false, "claim scope: it is neither"},
-		{"scp number", nil, 7, false, false, "claim scp: it is neither"},
-		{"scp object", nil, map[string]any{"publish:demo": true}, false, false, "claim scp: it is neither"},
-		{"scp array of numbers", nil, []any{"publish:demo", 7}, false, false, "claim scp: it is neither"},
-		{"scp with an invalid right", nil, "publish:NOT/A/SET!", false, false, "claim scp: right"},
+		{"scope invalid", 7, "publish:demo", false, false, "claim scope: neither"},
+		{"scp number", nil, 7, false, false, "claim scp: neither"},
+		{"scp object", nil, map[string]any{"publish:demo": true}, false, false, "claim scp: neither"},
+		{"scp array of numbers", nil, []any{"publish:demo", 7}, false, false, "claim scp: neither"},
+		{"scp with an invalid right", nil, "publish:NOT/A/SET!", false, false, "claim scp: invalid right"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := caller(a, sign(t, pairs()["ec"], claims(map[string]any{"scope": tt.scope, "scp": tt.scp})))
@@ -395,8 +395,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// sized returns a valid token of n bytes, for any n that its base64 can have.
-func sized(t *testing.T, n int) string {
+// tokenOfSize returns a valid token of n bytes, for any n that is possible in base64.
+func tokenOfSize(t *testing.T, n int) string {
 	t.Helper()
 	secret := pairs()["hmac"].private.([]byte)
 	payload := func(pad int) string {
@@ -407,9 +407,9 @@ func sized(t *testing.T, n int) string {
 		return string(text)
 	}
 	for header := `{"alg":"HS256","kid":"hmac"`; ; header += " " {
-		token := tag(header+"}", payload(0), secret)
+		token := signHMAC(header+"}", payload(0), secret)
 		for pad := max(0, (n-len(token))*3/4-4); ; pad++ {
-			if token = tag(header+"}", payload(pad), secret); len(token) == n {
+			if token = signHMAC(header+"}", payload(pad), secret); len(token) == n {
 				return token
 			} else if len(token) > n {
 				break
@@ -430,7 +430,7 @@ func TestTokenSize(t *testing.T) {
 		{16<<10 + 1, "the JWT is longer than 16384 bytes"},
 	} {
 		t.Run(fmt.Sprint(tt.size), func(t *testing.T) {
-			c, err := caller(a, sized(t, tt.size))
+			c, err := caller(a, tokenOfSize(t, tt.size))
 			if tt.err == "" && (err != nil || !c.Rights.Publish("demo")) || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {
 				t.Errorf("Caller() = %+v, %v, want %q", c, err, tt.err)
 			}
@@ -438,7 +438,7 @@ func TestTokenSize(t *testing.T) {
 	}
 }
 
-// What attackers try with the header of a token.
+// Attacks by the header of a token fail.
 func TestForgedTokens(t *testing.T) {
 	a := open(t, file(t, set(t, "rsa", "ec", "hmac")))
 	encode := func(v any) string {
@@ -478,15 +478,15 @@ func TestForgedTokens(t *testing.T) {
 	} {
 		c, err := caller(a, token)
 		if p, ok := errors.AsType[*feed.Problem](err); !ok || p.Status != http.StatusUnauthorized || c.Name != "" || c.Rights.Follow("x") || c.Rights.Operate() {
-			t.Errorf("%s: %+v, %v", name, c, err)
+			t.Errorf("%s: Caller() = %+v, %v, want 401", name, c, err)
 		}
 		if err != nil && len(good[2]) > 0 && strings.Contains(err.Error(), good[2]) {
-			t.Errorf("%s: the error shows the token: %v", name, err)
+			t.Errorf("%s: got an error with the token: %v", name, err)
 		}
 	}
 }
 
-func TestKeysThatAreRefused(t *testing.T) {
+func TestOpenKeysInvalid(t *testing.T) {
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	if err != nil {
 		t.Fatal(err)
@@ -509,18 +509,18 @@ func TestKeysThatAreRefused(t *testing.T) {
 		"a certificate":   "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
 	} {
 		if _, err := OpenKeys(file(t, []byte(text)), slog.New(slog.DiscardHandler)); err == nil {
-			t.Errorf("%s is taken", name)
+			t.Errorf("OpenKeys() of %s = nil, want an error", name)
 		}
 	}
 	for _, from := range []string{"http://keys.example.org/", "https://user:password@keys.example.org/", "https://", filepath.Join(t.TempDir(), "none")} {
 		if _, err := OpenKeys(from, slog.New(slog.DiscardHandler)); err == nil {
-			t.Errorf("%s is taken", from)
+			t.Errorf("OpenKeys(%q) = nil, want an error", from)
 		}
 	}
 }
 
-// An issuer replaces its keys, says something else for a while, and has keys for others.
-func TestKeysOfTheWeb(t *testing.T) {
+// An issuer replaces its keys, fails temporarily, and has keys for other purposes.
+func TestKeysAtURL(t *testing.T) {
 	var mu sync.Mutex
 	var text []byte
 	status := http.StatusOK
@@ -543,14 +543,14 @@ func TestKeysOfTheWeb(t *testing.T) {
 	token := sign(t, pairs()["ec"], claims(nil))
 	_, err := caller(a, token)
 	if p, ok := errors.AsType[*feed.Problem](err); !ok || p.Status != http.StatusServiceUnavailable || p.RetryAfter == 0 {
-		t.Errorf("without keys: %v", err)
+		t.Errorf("Caller() without keys = %v, want 503", err)
 	}
-	look := func() error {
+	reload := func() error {
 		_, err := a.keys.document.Look(t.Context())
 		return err
 	}
 	serve(http.StatusOK, set(t, "ec", "hmac"))
-	if err := look(); err != nil {
+	if err := reload(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := caller(a, token); err != nil {
@@ -561,7 +561,7 @@ func TestKeysOfTheWeb(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := caller(a, sign(t, pairs()["hmac"], claims(nil))); err == nil {
-		t.Error("a secret at a URL is a key")
+		t.Error("Caller() with a secret from a URL = nil, want an error")
 	}
 	version := a.Version()
 	for name, answer := range map[string]func(){
@@ -569,63 +569,63 @@ func TestKeysOfTheWeb(t *testing.T) {
 		"a redirect": func() { serve(http.StatusFound, nil) },
 		"a page":     func() { serve(http.StatusOK, []byte("<html>")) },
 		"too long": func() {
-			serve(http.StatusOK, fmt.Appendf(nil, `{"x":%q,"keys":[]}`, strings.Repeat("a", maxKeysBytes)))
+			serve(http.StatusOK, fmt.Appendf(nil, `{"x":%q,"keys":[]}`, strings.Repeat("a", maxDocumentBytes)))
 		},
 		"no good keys": func() { serve(http.StatusOK, set(t, "hmac")) },
 	} {
 		answer()
-		if look() == nil || a.Err() == nil || a.Version() != version {
-			t.Errorf("%s: nobody notices", name)
+		if reload() == nil || a.Err() == nil || a.Version() != version {
+			t.Errorf("%s: got no error or another version, want an error and the same version", name)
 		}
 		if _, err := caller(a, token); err != nil {
-			t.Errorf("%s: the keys before are not in force: %v", name, err)
+			t.Errorf("%s: Caller() = %v, want the previous keys in force", name, err)
 		}
 	}
-	if _, ok := a.Named(held.Name, held.Key); !ok || held.Key == "" {
-		t.Errorf("the key %q of a caller is not known", held.Key)
+	if _, ok := a.CallerByName(held.Name, held.Key); !ok || held.Key == "" {
+		t.Errorf("CallerByName() with the key %q: got false, want true", held.Key)
 	}
 	serve(http.StatusOK, set(t, "rsa"))
-	if err := look(); err != nil || a.Version() == version {
+	if err := reload(); err != nil || a.Version() == version {
 		t.Fatal(err)
 	}
-	if _, ok := a.Named(held.Name, held.Key); ok {
-		t.Error("what outlives a token goes on, although its key was withdrawn")
+	if _, ok := a.CallerByName(held.Name, held.Key); ok {
+		t.Error("CallerByName() with a withdrawn key: got true, want false")
 	}
 	if _, err := caller(a, token); err == nil {
-		t.Error("a token is good, although its key was withdrawn")
+		t.Error("Caller() with a withdrawn key = nil, want an error")
 	}
-	if _, err := held.Now(); err == nil {
-		t.Error("what a token holds goes on, although its key was withdrawn")
+	if _, err := held.Refresh(); err == nil {
+		t.Error("Refresh() with a withdrawn key = nil, want an error")
 	}
-	if len(a.keys.asked) != 0 {
-		t.Error("the issuer would be asked again at once")
+	if len(a.keys.fetchRequested) != 0 {
+		t.Error("got a fetch request immediately after a fetch, want none")
 	}
 	a.keys.mu.Lock()
-	a.keys.looked = time.Now().Add(-askedEvery)
+	a.keys.lastFetch = time.Now().Add(-requestedInterval)
 	a.keys.mu.Unlock()
 	for range 3 {
 		_, _ = caller(a, token)
 	}
-	if len(a.keys.asked) != 1 {
-		t.Error("nobody asks the issuer for a key that is not known")
+	if len(a.keys.fetchRequested) != 1 {
+		t.Error("got no fetch request for an unknown key, want one")
 	}
-	<-a.keys.asked
+	<-a.keys.fetchRequested
 
-	// An issuer whose keys have no IDs has another one.
+	// An issuer whose keys have no IDs replaces its key.
 	public := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &anotherKey(t).PublicKey}}}
 	unnamed, err := json.Marshal(public)
 	if err != nil {
 		t.Fatal(err)
 	}
 	serve(http.StatusOK, unnamed)
-	if err := look(); err != nil {
+	if err := reload(); err != nil {
 		t.Fatal(err)
 	}
 	a.keys.mu.Lock()
-	a.keys.looked = time.Now().Add(-askedEvery)
+	a.keys.lastFetch = time.Now().Add(-requestedInterval)
 	a.keys.mu.Unlock()
-	if _, err := caller(a, token); err == nil || len(a.keys.asked) != 1 {
-		t.Errorf("nobody asks the issuer whether its key without an ID is another one: %v", err)
+	if _, err := caller(a, token); err == nil || len(a.keys.fetchRequested) != 1 {
+		t.Errorf("Caller() with an unknown key without ID = %v, want an error and a fetch request", err)
 	}
 }
 
@@ -638,33 +638,33 @@ func anotherKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-func TestOthers(t *testing.T) {
+func TestFallback(t *testing.T) {
 	const other = "rshub_ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	tokens, err := access.OpenTokensFile(file(t, []byte("bob "+access.Digest(other)+" publish:b\nanyone - follow:public\n")), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := open(t, file(t, set(t, "eddsa")))
-	a.opts.Others = tokens
+	a.opts.Fallback = tokens
 	if c, err := caller(a, other); err != nil || c.Name != "bob" || !c.Rights.Follow("public") {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("Caller(bob) = %+v, %v, want bob with the rights of anyone", c, err)
 	}
 	if c, err := caller(a, sign(t, pairs()["eddsa"], claims(map[string]any{"scope": nil}))); err != nil || !c.Rights.Follow("public") || c.Rights.Follow("x") {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("Caller() with a JWT = %+v, %v, want the rights of anyone", c, err)
 	}
 	if c, err := a.Caller(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil || c.Name != "" || !c.Rights.Follow("public") {
-		t.Errorf("%+v, %v", c, err)
+		t.Errorf("Caller() without a token = %+v, %v, want the rights of anyone", c, err)
 	}
 	if _, err := access.ReadTokens(strings.NewReader("jwt:alice " + access.Digest(other) + " publish:b")); err == nil {
-		t.Error("a token has the name of a caller with a JWT")
+		t.Error("ReadTokens() with the name of a caller with a JWT = nil, want an error")
 	}
 }
 
-// Many tokens do not take memory without an end.
+// The cache of tokens is bounded.
 func TestManyTokens(t *testing.T) {
 	a := open(t, file(t, set(t, "hmac")))
 	first := sign(t, pairs()["hmac"], claims(nil))
-	for i := range 3 * maxKnown {
+	for i := range 3 * maxCached {
 		if _, err := caller(a, sign(t, pairs()["hmac"], claims(map[string]any{"jti": fmt.Sprint(i)}))); err != nil {
 			t.Fatal(err)
 		}
@@ -674,12 +674,12 @@ func TestManyTokens(t *testing.T) {
 			}
 		}
 	}
-	if n := len(a.fresh) + len(a.old); n > 2*maxKnown {
-		t.Errorf("%d tokens are known", n)
+	if n := len(a.fresh) + len(a.old); n > 2*maxCached {
+		t.Errorf("got %d cached tokens, want at most %d", n, 2*maxCached)
 	}
 }
 
-// Tokens with many rights fill a cache by their size.
+// The cache is bounded by the size of rights.
 func TestManyRights(t *testing.T) {
 	a := open(t, file(t, set(t, "hmac")))
 	scope := strings.TrimSpace(strings.Repeat("publish:demo ", 800))
@@ -688,13 +688,13 @@ func TestManyRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, cache := range map[string]map[[sha256.Size]byte]known{"fresh": a.fresh, "old": a.old} {
+	for name, cache := range map[string]map[[sha256.Size]byte]verifiedToken{"fresh": a.fresh, "old": a.old} {
 		total := 0
 		for _, k := range cache {
 			total += k.size
 		}
 		if total == 0 || total > maxRights {
-			t.Errorf("the cache %s has %d bytes of rights, want at most %d", name, total, maxRights)
+			t.Errorf("cache %s: got %d bytes of rights, want at most %d", name, total, maxRights)
 		}
 	}
 }
@@ -720,15 +720,15 @@ func FuzzCaller(f *testing.F) {
 	f.Fuzz(func(t *testing.T, token string) {
 		c, err := a.caller(token)
 		if err == nil && token != good || err != nil && c.Rights.Follow("x") {
-			t.Errorf("%q is %+v, %v", token, c, err)
+			t.Errorf("caller(%q) = %+v, %v, want an error", token, c, err)
 		}
 		var rights access.Rights
-		words, err := readWords(json.RawMessage(token))
+		words, err := claimText(json.RawMessage(token))
 		if err == nil {
-			rights, _, err = readRights(words)
+			rights, _, err = parseRights(words)
 		}
 		if err == nil && rights.Operate() && !strings.Contains(token, "operate") && !strings.Contains(token, `\u`) {
-			t.Errorf("%q allows to operate", token)
+			t.Errorf("parseRights(%q): got the right to operate", token)
 		}
 	})
 }

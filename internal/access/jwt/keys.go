@@ -32,54 +32,53 @@ import (
 )
 
 const (
-	maxKeys      = 100              // the most keys of an issuer
-	maxKeysBytes = 256 << 10        // bytes of the document with the keys
-	leastRSA     = 2048             // bits
-	leastSecret  = 32               // bytes of a key for HMAC
-	fetchTime    = 10 * time.Second // for one fetch of the document
-	urlEvery     = 10 * time.Minute // about the time between two fetches
-	retryEvery   = 10 * time.Second // about the time after a failed fetch
-	askedEvery   = 30 * time.Second // the least time between two fetches caused by a JWT with an unknown key
+	maxKeys           = 100              // maximum number of keys of an issuer
+	maxDocumentBytes  = 256 << 10        // maximum size of the document with the keys
+	minRSABits        = 2048             // bits
+	minSecretBytes    = 32               // minimum size of a key for HMAC
+	fetchTimeout      = 10 * time.Second // for a fetch of the document
+	fetchInterval     = 10 * time.Minute // approximate time between two fetches
+	retryInterval     = 10 * time.Second // approximate time after a failed fetch
+	requestedInterval = 30 * time.Second // minimum time between two fetches caused by a JWT with an unknown key
 )
 
-// Keys are the keys that an issuer signs JWTs with: a JWK Set (RFC 7517) at a URL or in a
-// file, or public keys in a file (PEM). They are read again when the document changes. If
-// it cannot be read, the keys that were read before stay in force.
+// Keys are the keys with which an issuer signs JWTs: a JWK Set (RFC 7517) at a URL or in a file, or
+// public keys in a file (PEM). They are reloaded when the document changes. If it cannot be read,
+// the previous keys stay in force.
 type Keys struct {
-	from     string
-	http     *http.Client // nil: the keys come from a file
+	source   string
+	http     *http.Client // nil if the keys are in a file
 	document reread.Document
 
-	mu      sync.Mutex
-	keys    []key
-	version uint64 // of keys; 0: no keys were read yet
-	sum     [sha256.Size]byte
-	looked  time.Time // when the last fetch began
-	asked   backoff.Wakeup
+	mu             sync.Mutex
+	keys           []key
+	version        uint64 // version of keys; 0 before the first load
+	sum            [sha256.Size]byte
+	lastFetch      time.Time // start of the last fetch
+	fetchRequested backoff.Wakeup
 }
 
 // A key is one key of an issuer.
 type key struct {
 	id         string
-	algorithms []jose.SignatureAlgorithm // the algorithms that the key may be used with
+	algorithms []jose.SignatureAlgorithm // algorithms with which the key may be used
 	key        any
-	thumbprint string // the first part of the RFC 7638 thumbprint
+	thumbprint string // first part of the RFC 7638 thumbprint
 }
 
-// OpenKeys returns the keys of a file, or of a URL that begins with https:// or http://;
-// http:// is allowed only for this machine. Keys at a URL are fetched only while Watch
-// runs.
+// OpenKeys returns the keys in a file, or at a URL with https:// or http://; http:// is allowed
+// only for this machine. Keys at a URL are fetched only while Watch runs.
 func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
-	k := &Keys{from: from, asked: backoff.NewWakeup()}
-	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.look, Pause: k.pause, Asked: k.asked}
+	k := &Keys{source: from, fetchRequested: backoff.NewWakeup()}
+	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.load, Pause: k.pause, Asked: k.fetchRequested}
 	if isURL(from) {
 		if err := checkURL(from); err != nil {
 			return nil, err
 		}
 		k.http = &http.Client{
-			Timeout: fetchTime,
+			Timeout: fetchTimeout,
 			CheckRedirect: func(*http.Request, []*http.Request) error {
-				return errors.New("a redirect: name the URL that it leads to")
+				return errors.New("unexpected redirect; configure the URL that it leads to")
 			},
 		}
 		return k, nil
@@ -90,45 +89,44 @@ func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 	return k, nil
 }
 
-// Watch reads the document again and again. It blocks until ctx is done.
+// Watch reloads the document periodically. It blocks until ctx is done.
 func (k *Keys) Watch(ctx context.Context) { k.document.Watch(ctx) }
 
-// pause is the time until the document is read again.
+// pause returns the time until the next load of the document.
 func (k *Keys) pause(err error) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case k.http == nil:
 		return reread.Every
-	case k.looked.IsZero():
+	case k.lastFetch.IsZero():
 		return 0
 	case err != nil:
-		return backoff.Jitter(retryEvery)
+		return backoff.Jitter(retryInterval)
 	}
-	return backoff.Jitter(urlEvery)
+	return backoff.Jitter(fetchInterval)
 }
 
-// Err returns why the present document is not in force. It returns nil if it is
-// in force.
+// Err returns why the current document is not in force, or nil if it is.
 func (k *Keys) Err() error {
 	err := k.document.Err()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.version == 0 && err == nil {
-		return fmt.Errorf("the keys for JWTs were not read from %s yet", k.from)
+		return fmt.Errorf("keys for JWTs were not yet read from %s", k.source)
 	}
 	return err
 }
 
-// has reports whether the issuer has the key with a thumbprint. Before any keys were
-// read, it returns true for every key. An unknown key may be new, and another hub may
-// have read it already; so has makes Watch fetch the keys soon.
+// has reports whether the issuer has the key with a thumbprint. Before the first load, it returns
+// true for every key. An unknown key may be new, and another hub may already have it, so has makes
+// Watch fetch the keys soon.
 func (k *Keys) has(thumbprint string) bool {
 	k.mu.Lock()
 	has := k.version == 0 || slices.ContainsFunc(k.keys, func(x key) bool { return x.thumbprint == thumbprint })
 	k.mu.Unlock()
 	if !has {
-		k.ask()
+		k.requestFetch()
 	}
 	return has
 }
@@ -136,20 +134,20 @@ func (k *Keys) has(thumbprint string) bool {
 // thumbprint returns the first part of the thumbprint of a key (RFC 7638).
 func thumbprint(public any) (string, error) {
 	var sum []byte
-	if secret, ok := public.([]byte); ok { // the library makes no thumbprint of a secret
+	if secret, ok := public.([]byte); ok { // the library does not support thumbprints of secrets
 		all := sha256.Sum256([]byte(`{"k":"` + base64.RawURLEncoding.EncodeToString(secret) + `","kty":"oct"}`))
 		sum = all[:]
 	} else {
 		var err error
 		if sum, err = (&jose.JSONWebKey{Key: public}).Thumbprint(crypto.SHA256); err != nil {
-			return "", fmt.Errorf("the thumbprint of a key: %w", err)
+			return "", fmt.Errorf("compute thumbprint of key: %w", err)
 		}
 	}
 	return base64.RawURLEncoding.EncodeToString(sum[:12]), nil
 }
 
-// find returns the keys that fit a JWT's key ID, which may be empty, and its algorithm.
-// It also returns the version of all keys.
+// find returns the keys that match the key ID of a JWT, which may be empty, and its algorithm. It
+// also returns the version of all keys.
 func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, version uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -164,21 +162,21 @@ func (k *Keys) find(id string, algorithm jose.SignatureAlgorithm) (fit []key, ve
 	return fit, k.version
 }
 
-// ask makes Watch fetch the keys soon, because no known key verified a JWT. The issuer
-// may have new keys, perhaps under the same IDs.
-func (k *Keys) ask() {
+// requestFetch makes Watch fetch the keys soon, because no known key verified a JWT. The issuer may
+// have new keys, perhaps with the same IDs.
+func (k *Keys) requestFetch() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.http != nil && time.Since(k.looked) >= askedEvery {
-		k.asked.Wake()
+	if k.http != nil && time.Since(k.lastFetch) >= requestedInterval {
+		k.fetchRequested.Wake()
 	}
 }
 
-// look reads the document. It reports whether the keys changed.
-func (k *Keys) look(ctx context.Context) (changed bool, err error) {
+// load reads the document, and reports whether the keys changed.
+func (k *Keys) load(ctx context.Context) (changed bool, err error) {
 	if k.http != nil {
 		k.mu.Lock()
-		k.looked = time.Now()
+		k.lastFetch = time.Now()
 		k.mu.Unlock()
 	}
 	text, err := k.read(ctx)
@@ -196,18 +194,19 @@ func (k *Keys) look(ctx context.Context) (changed bool, err error) {
 		keys[i].thumbprint, err = thumbprint(keys[i].key)
 	}
 	if err != nil {
-		return false, fmt.Errorf("keys for JWTs from %s: %w", k.from, err)
+		return false, fmt.Errorf("read keys for JWTs from %s: %w", k.source, err)
 	}
 	k.keys, k.sum = keys, sum
 	k.version++
 	return true, nil
 }
 
+// read returns the text of the document.
 func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	if k.http == nil {
-		return os.ReadFile(k.from)
+		return os.ReadFile(k.source)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.from, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.source, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -218,19 +217,18 @@ func (k *Keys) read(ctx context.Context) ([]byte, error) {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the answer is %s", resp.Status)
+		return nil, fmt.Errorf("got status %s, want 200 OK", resp.Status)
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxKeysBytes+1))
-	if err == nil && len(text) > maxKeysBytes {
-		err = fmt.Errorf("it is longer than %d bytes", maxKeysBytes)
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxDocumentBytes+1))
+	if err == nil && len(text) > maxDocumentBytes {
+		err = fmt.Errorf("document is too large; want at most %d bytes", maxDocumentBytes)
 	}
 	return text, err
 }
 
-// parseKeys reads a document of keys. In a document from the web, it skips keys that the
-// hub cannot use, because an issuer may have keys for other purposes. It never takes a
-// secret from the web. In a file, which belongs to the operator, a key that cannot be
-// used is an error.
+// parseKeys parses a document of keys. In a document from the web, it skips keys that the hub
+// cannot use, because an issuer may have keys for other purposes, and never accepts a secret. In a
+// file, which belongs to the operator, an unusable key is an error.
 func parseKeys(text []byte, web bool) ([]key, error) {
 	if block, _ := pem.Decode(text); block != nil && !web {
 		keys, err := parsePEM(text)
@@ -243,10 +241,10 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &set); err != nil || set.Keys == nil {
-		return nil, errors.New(`it is not a JWK Set, {"keys":[…]}`)
+		return nil, errors.New(`document is not a JWK Set, {"keys":[…]}`)
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("it has %d keys; at most %d are allowed", len(set.Keys), maxKeys)
+		return nil, fmt.Errorf("got %d keys, want at most %d", len(set.Keys), maxKeys)
 	}
 	var keys []key
 	for i, raw := range set.Keys {
@@ -258,13 +256,13 @@ func parseKeys(text []byte, web bool) ([]key, error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("it has no key that can be used: RSA, EC (P-256, P-384, P-521) or Ed25519; for HMAC, in a file only")
+		return nil, errors.New("no usable key; want RSA, EC (P-256, P-384, P-521) or Ed25519, or HMAC in a file only")
 	}
 	return keys, checkTries(keys)
 }
 
-// checkTries returns an error if a token that names its key would have to be checked with
-// more than maxTries keys: those with the same ID, and those without an ID.
+// checkTries returns an error if a token with a key ID would have to be checked with more than
+// maxTries keys: those with the same ID, and those without an ID.
 func checkTries(keys []key) error {
 	type group struct {
 		id        string
@@ -293,21 +291,21 @@ func checkTries(keys []key) error {
 func parseJWK(raw []byte, web bool) (key, error) {
 	var k jose.JSONWebKey
 	if err := k.UnmarshalJSON(raw); err != nil {
-		return key{}, errors.New("it is not a kind of key that the hub knows") // the error may show a part of it
+		return key{}, errors.New("unsupported kind of key") // err may contain a part of the key
 	}
 	if k.Use != "" && k.Use != "sig" {
-		return key{}, fmt.Errorf("it is for %q, not for signatures", k.Use)
+		return key{}, fmt.Errorf("use: got %q, want sig", k.Use)
 	}
 	algorithms, err := algorithms(k.Key)
 	if err != nil {
 		return key{}, err
 	}
 	if _, secret := k.Key.([]byte); secret && web {
-		return key{}, errors.New("a key for HMAC is a secret, and does not belong at a URL")
+		return key{}, errors.New("key for HMAC at a URL; it is a secret, so use a file")
 	}
 	if k.Algorithm != "" {
 		if !slices.Contains(algorithms, jose.SignatureAlgorithm(k.Algorithm)) {
-			return key{}, fmt.Errorf("its algorithm %q does not fit its type", k.Algorithm)
+			return key{}, fmt.Errorf("algorithm %q does not match the type of the key", k.Algorithm)
 		}
 		algorithms = []jose.SignatureAlgorithm{jose.SignatureAlgorithm(k.Algorithm)}
 	}
@@ -319,14 +317,14 @@ func parsePEM(text []byte) (keys []key, err error) {
 		block, rest := pem.Decode(text)
 		if block == nil {
 			if len(bytes.TrimSpace(text)) > 0 {
-				return nil, errors.New("something follows the last key")
+				return nil, errors.New("unexpected data after the last key")
 			}
 			return keys, nil
 		}
 		text = rest
 		public, err := x509.ParsePKIXPublicKey(block.Bytes)
 		if block.Type != "PUBLIC KEY" || err != nil {
-			return nil, fmt.Errorf("key %d is not a PUBLIC KEY", n)
+			return nil, fmt.Errorf("key %d: not a PUBLIC KEY", n)
 		}
 		algorithms, err := algorithms(public)
 		if err != nil {
@@ -336,13 +334,13 @@ func parsePEM(text []byte) (keys []key, err error) {
 	}
 }
 
-// algorithms returns the algorithms that a key may be used with. This prevents algorithm
+// algorithms returns the algorithms with which a key may be used. This prevents algorithm
 // confusion, such as the use of a public key as an HMAC secret.
 func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
 	switch k := k.(type) {
 	case *rsa.PublicKey:
-		if k.N.BitLen() < leastRSA {
-			return nil, fmt.Errorf("an RSA key must have at least %d bits", leastRSA)
+		if k.N.BitLen() < minRSABits {
+			return nil, fmt.Errorf("RSA key is too short; want at least %d bits", minRSABits)
 		}
 		return []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512}, nil
 	case *ecdsa.PublicKey:
@@ -357,27 +355,26 @@ func algorithms(k any) ([]jose.SignatureAlgorithm, error) {
 	case ed25519.PublicKey:
 		return []jose.SignatureAlgorithm{jose.EdDSA}, nil
 	case []byte:
-		if len(k) < leastSecret {
-			return nil, fmt.Errorf("a key for HMAC must have at least %d bytes", leastSecret)
+		if len(k) < minSecretBytes {
+			return nil, fmt.Errorf("key for HMAC is too short; want at least %d bytes", minSecretBytes)
 		}
 		return []jose.SignatureAlgorithm{jose.HS256, jose.HS384, jose.HS512}, nil
 	}
-	return nil, errors.New("it is neither a public key (RSA, EC or Ed25519) nor a key for HMAC")
+	return nil, errors.New("neither a public key (RSA, EC or Ed25519) nor a key for HMAC")
 }
 
 func isURL(from string) bool {
 	return strings.HasPrefix(from, "https://") || strings.HasPrefix(from, "http://")
 }
 
-// checkURL returns an error if an attacker on the network could replace keys
-// that come from a URL.
+// checkURL returns an error if an attacker on the network could replace the keys at a URL.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Hostname() == "" || u.User != nil:
-		return errors.New("the URL of keys for JWTs is like https://issuer.example.org/keys, without a password")
+		return errors.New("invalid URL of keys for JWTs; want one such as https://issuer.example.org/keys, without a password")
 	case u.Scheme != "https" && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1" && u.Hostname() != "::1":
-		return errors.New("the URL of the keys for JWTs must begin with https://: an attacker who changes the keys on their way could sign any JWT")
+		return errors.New("URL of keys for JWTs must start with https://; an attacker who changes the keys in transit could sign any JWT")
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A ticket leaves the URL before anything can show it, and nothing else does.
-func FuzzTake(f *testing.F) {
+// FromRequest removes the ticket from the URL before anything can log it, and nothing else.
+func FuzzFromRequest(f *testing.F) {
 	for _, s := range []string{"ticket=abc", "since=start&ticket=abc&limit=1", "ticket=a&ticket=b", "TICKET=abc", "t%69cket=abc", "ticket", "xticket=abc", "prefix=ticket", "ticket=%zz", "ticket=abc;since=1", "%ticket=1", "ticket=a%00b", "a=b&ticket=&c"} {
 		f.Add(s, "")
 		f.Add("", s)
@@ -23,38 +23,38 @@ func FuzzTake(f *testing.F) {
 			r.URL.RawQuery, r.RequestURI = query, "/sets/a/changes?"+query
 			r.Header.Set("Cookie", "other=1; rshub-ticket="+cookie)
 			before := r.URL.Query()
-			ticket, inURL := Take(r)
+			ticket, inURL := FromRequest(r)
 			if method != http.MethodGet && method != http.MethodHead && ticket != "" {
-				t.Errorf("%s with the ticket %q", method, ticket)
+				t.Errorf("FromRequest(%s) = %q, want no ticket", method, ticket)
 			}
 			if inURL && (ticket == "" || ticket != before.Get(Parameter)) {
-				t.Errorf("%q has the ticket %q", query, ticket)
+				t.Errorf("FromRequest(%q) = %q, want the ticket in the URL", query, ticket)
 			}
 			if before.Has(Parameter) && strings.Contains(query, Parameter) {
 				after := r.URL.Query()
 				if after.Has(Parameter) || r.URL.RequestURI() != r.RequestURI {
-					t.Errorf("%q leaves %q and %q", query, r.URL, r.RequestURI)
+					t.Errorf("FromRequest(%q) leaves %q and %q", query, r.URL, r.RequestURI)
 				}
 				if before.Del(Parameter); !maps.EqualFunc(before, after, slices.Equal) {
-					t.Errorf("%q loses something: %v", query, after)
+					t.Errorf("FromRequest(%q): got the query %v, want all other parameters", query, after)
 				}
 			}
 			r.Header.Set("Authorization", "x")
-			if ticket, _ := Take(r); ticket != "" {
-				t.Errorf("an Authorization does not count more than %q", ticket)
+			if ticket, _ := FromRequest(r); ticket != "" {
+				t.Errorf("FromRequest() with an Authorization = %q, want no ticket", ticket)
 			}
 		}
 	})
 }
 
-// What is asked for is within its bounds, or refused.
+// An accepted request is within its limits.
 func FuzzRequest(f *testing.F) {
 	for _, s := range []string{``, `{}`, `{"seconds":3600,"cookie":true}`, `{"seconds":1e3}`, `{"seconds":-1}`, `{"seconds":99999999999999999999}`, `{"seconds":60}{}`, `null`, `[]`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		if lasts, _, err := readRequest(strings.NewReader(body)); err == nil && (lasts < time.Second || lasts > time.Hour) {
-			t.Errorf("%q lasts %v", body, lasts)
+		if lifetime, _, err := readRequest(strings.NewReader(body)); err == nil && (lifetime < time.Second || lifetime > time.Hour) {
+			t.Errorf("readRequest(%q) = %v, want 1s to 1h", body, lifetime)
 		}
 	})
 }

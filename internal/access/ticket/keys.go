@@ -13,32 +13,32 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// OwnKeys are access.TicketKeys of one hub alone.
-type OwnKeys [32]byte
+// LocalKeys are the access.TicketKeys of a single hub.
+type LocalKeys [32]byte
 
-// NewOwnKeys returns keys that no other hub has. A hub makes new ones at each start, so its
-// older tickets are then no longer valid.
-func NewOwnKeys() *OwnKeys {
-	k := &OwnKeys{}
-	_, _ = rand.Read(k[:]) // it never fails
+// NewLocalKeys returns random keys. Since a hub creates new ones at each start, its older tickets
+// are then invalid.
+func NewLocalKeys() *LocalKeys {
+	k := &LocalKeys{}
+	_, _ = rand.Read(k[:]) // never fails
 	return k
 }
 
-// TicketKey returns a key that is derived from the one of this process.
-func (k *OwnKeys) TicketKey(_ context.Context, hour int64) ([]byte, error) {
+// TicketKey returns a key derived from that of the process.
+func (k *LocalKeys) TicketKey(_ context.Context, hour int64) ([]byte, error) {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(k[:], uint64(hour)))
 	return sum[:], nil
 }
 
-// SharedKeys are access.TicketKeys of all hubs that share a Redis. Each key is a string in
-// Redis, PREFIX:ticket-key:HOUR, which expires when no ticket needs it any more.
+// SharedKeys are the access.TicketKeys of all hubs that share a Redis. Each key is a string in
+// Redis, PREFIX:ticket-key:HOUR, which expires when no ticket needs it any longer.
 type SharedKeys struct {
 	Conn   *redisconn.Conn
 	Prefix string
 }
 
-// keyScript returns the key of an hour, and makes it if there is none. It does not wait for
-// replicas: if a key is lost, its tickets are no longer valid, and clients get new ones.
+// keyScript returns the key of an hour, and creates it if necessary. It does not wait for replicas:
+// if a key is lost, its tickets are invalid, and clients get new ones.
 var keyScript = redisconn.NewScript(`
 local key = redis.call('GET', KEYS[1])
 if not key then
@@ -47,18 +47,18 @@ if not key then
 end
 return key`, func(redisconn.Answer) bool { return false })
 
-// TicketKey returns the key that is in Redis.
+// TicketKey returns the key in Redis.
 func (k *SharedKeys) TicketKey(ctx context.Context, hour int64) (key []byte, err error) {
-	fresh := NewOwnKeys()
+	fresh := NewLocalKeys()
 	err = k.Conn.Reading().Do(ctx, func(t *redisconn.Try) error {
-		answer, err := t.Run(keyScript, []string{k.Prefix + ":ticket-key:" + strconv.FormatInt(hour, 10)}, string(fresh[:]), int64(2*(access.TicketMost+time.Hour)/time.Second))
+		answer, err := t.Run(keyScript, []string{k.Prefix + ":ticket-key:" + strconv.FormatInt(hour, 10)}, string(fresh[:]), int64(2*(access.MaxTicketLifetime+time.Hour)/time.Second))
 		if key = []byte(answer.Word()); err == nil && len(key) != len(fresh) {
-			err = fmt.Errorf("the key of tickets in Redis has %d bytes", len(key))
+			err = fmt.Errorf("got %d bytes, want 32", len(key))
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("get the key of tickets: %w", err)
+		return nil, fmt.Errorf("get ticket key from Redis: %w", err)
 	}
 	return key, nil
 }

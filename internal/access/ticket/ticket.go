@@ -2,8 +2,7 @@
 // follows a set that requires a token. A browser cannot send a header with a WebSocket or an event
 // stream.
 //
-// A ticket has the rights of the caller who requested it, never more. Package access documents
-// rights.
+// A ticket has at most the rights of the caller that requested it. Package access documents rights.
 package ticket
 
 import (
@@ -21,15 +20,15 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A ticket comes in this parameter of a URL, or in this cookie.
+// Parameter is the URL parameter with a ticket, and Cookie the cookie with one.
 const (
 	Parameter = "ticket"
 	Cookie    = "rshub-ticket"
 )
 
-// Take returns the ticket of a request to read, and whether it was in the URL. It removes it
-// from there. An Authorization counts more than a ticket.
-func Take(r *http.Request) (ticket string, inURL bool) {
+// FromRequest returns the ticket of a read request, and whether it was in the URL. It removes the
+// ticket from the URL. A request with an Authorization header has no ticket.
+func FromRequest(r *http.Request) (ticket string, inURL bool) {
 	if strings.Contains(r.URL.RawQuery, Parameter) {
 		if q := r.URL.Query(); q.Has(Parameter) {
 			ticket = q.Get(Parameter)
@@ -54,19 +53,19 @@ func Take(r *http.Request) (ticket string, inURL bool) {
 	return cookie.Value, false
 }
 
-// maxRequest bounds the body of a request for a ticket, in bytes.
+// maxRequest is the maximum size of the body of a ticket request in bytes.
 const maxRequest = 1 << 10
 
-// A View is the answer to a request for a ticket.
+// A View is the response to a ticket request.
 type View struct {
-	Ticket  string `json:"ticket,omitempty"`  // none if the URL needs none, or if it is in a cookie
-	Expires string `json:"expires,omitempty"` // when no request may begin with it any more
-	URL     string `json:"url"`               // the topic, with the ticket
+	Ticket  string `json:"ticket,omitempty"`  // empty if the URL needs none, or if it is in a cookie
+	Expires string `json:"expires,omitempty"` // end of validity for new requests
+	URL     string `json:"url"`               // topic, including the ticket
 }
 
-// Serve gives the caller of r a ticket to follow a set with in a browser. A caller that may
-// follow the set without a token gets the URL alone. base is the hub's URL. tickets may be
-// nil where there are no callers with a name.
+// Serve issues a ticket to the caller of r for following a set in a browser. A caller that may
+// follow the set without a token gets only the URL. base is the URL of the hub. tickets may be nil
+// if no callers have names.
 func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, tickets *access.Tickets) error {
 	if r.Method != http.MethodPost {
 		return problem.NotAllowed(r, "POST")
@@ -75,13 +74,13 @@ func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, t
 	if err := access.MayFollow(r.Context(), set); err != nil {
 		return err
 	}
-	lasts, cookie, err := readRequest(http.MaxBytesReader(w, r.Body, maxRequest))
+	lifetime, cookie, err := readRequest(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
 		return err
 	}
 	view := View{URL: base.Topic(set)}
 	if caller := access.FromContext(r.Context()); caller.Name != "" {
-		text, expires, err := tickets.New(r.Context(), caller, set, lasts)
+		text, expires, err := tickets.New(r.Context(), caller, set, lifetime)
 		if err != nil {
 			return err
 		}
@@ -100,8 +99,8 @@ func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, t
 	return encoder.Encode(view)
 }
 
-// cookieOf returns a cookie with a ticket. A browser sends it to nothing but the URLs of the
-// set, for no page elsewhere, and no script can read it.
+// cookieOf returns a cookie with a ticket. A browser sends it only to the URLs of the set and only
+// for pages of the same site, and scripts cannot read it.
 func cookieOf(base feed.Base, set, text string, expires time.Time) *http.Cookie {
 	c := &http.Cookie{Name: Cookie, Value: text, Expires: expires, HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	if u, err := url.Parse(base.Set(set)); err == nil {
@@ -110,24 +109,24 @@ func cookieOf(base feed.Base, set, text string, expires time.Time) *http.Cookie 
 	return c
 }
 
-// readRequest reads the request for a ticket. An empty body asks for the defaults.
-func readRequest(body io.Reader) (lasts time.Duration, cookie bool, err error) {
-	asked := struct {
+// readRequest reads a ticket request. An empty body selects the defaults.
+func readRequest(body io.Reader) (lifetime time.Duration, cookie bool, err error) {
+	request := struct {
 		Seconds int  `json:"seconds"`
 		Cookie  bool `json:"cookie"`
-	}{Seconds: int(access.TicketLasts / time.Second)}
+	}{Seconds: int(access.DefaultTicketLifetime / time.Second)}
 	text, err := io.ReadAll(body)
 	if err != nil {
 		return 0, false, err
 	}
 	if len(text) > 0 {
-		err = resourcesync.DecodeJSON(text, &asked)
+		err = resourcesync.DecodeJSON(text, &request)
 	}
 	if err != nil {
-		return 0, false, resourcesync.Invalidf(`the body is nothing or {"seconds": 300, "cookie": true or false}: %v`, err)
+		return 0, false, resourcesync.Invalidf(`invalid body: %v; want nothing or {"seconds": 300, "cookie": true or false}`, err)
 	}
-	if most := int(access.TicketMost / time.Second); asked.Seconds < 1 || asked.Seconds > most {
-		return 0, false, resourcesync.Invalidf("seconds is a number from 1 to %d", most)
+	if most := int(access.MaxTicketLifetime / time.Second); request.Seconds < 1 || request.Seconds > most {
+		return 0, false, resourcesync.Invalidf("invalid seconds; want 1 to %d", most)
 	}
-	return time.Duration(asked.Seconds) * time.Second, asked.Cookie, nil
+	return time.Duration(request.Seconds) * time.Second, request.Cookie, nil
 }

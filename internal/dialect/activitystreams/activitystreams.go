@@ -1,8 +1,8 @@
-// Package activitystreams writes a set's changes as an ordered collection of ActivityStreams 2.0,
-// as the IIIF Change Discovery API 1.0 (level 2) and Entity Metadata Management require.
+// Package activitystreams encodes the changes of a set as an ordered collection of ActivityStreams
+// 2.0, as required by the IIIF Change Discovery API 1.0 (level 2) and Entity Metadata Management.
 //
-// Clients start at the last page of the collection and walk back until they find a time that they
-// know. Package dialect defines the interface.
+// Clients start at the last page of the collection and read backwards until a time that they
+// already processed. Package dialect defines the interface.
 package activitystreams
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Form has the collection and its pages.
+// Form encodes the collection and its pages.
 var Form = &dialect.Form{
 	Newest:    "activity/collection.json",
 	Page:      "activity/page-*.json",
@@ -27,18 +27,18 @@ var Form = &dialect.Form{
 	Tail:      func(dst []byte, _ *dialect.Page) []byte { return append(dst, "]}\n"...) },
 }
 
-// context is the JSON-LD context of everything. It has that of ActivityStreams in it.
+// context is the JSON-LD context of all documents. It includes the context of ActivityStreams.
 const context = "http://iiif.io/api/discovery/1/context.json"
 
-// A reference names another object.
+// A reference is a link to another object.
 type reference struct {
 	ID     string `json:"id"`
 	Type   string `json:"type"`
-	Format string `json:"format,omitempty"` // its media type
+	Format string `json:"format,omitempty"` // media type
 }
 
-// pageAt returns a reference to the page at a URL; nil: there is none.
-func pageAt(url string) *reference {
+// pageReference returns a reference to the page at a URL, or nil if the URL is empty.
+func pageReference(url string) *reference {
 	if url == "" {
 		return nil
 	}
@@ -57,13 +57,13 @@ func overview(dst []byte, p *dialect.Page) []byte {
 		Last       *reference `json:"last"`
 		SeeAlso    reference  `json:"seeAlso"`
 	}{
-		context, p.URL, "OrderedCollection", p.Title, p.Last.Position - p.After.Position, pageAt(p.First), pageAt(p.Final),
+		context, p.URL, "OrderedCollection", p.Title, p.Last.Position - p.After.Position, pageReference(p.First), pageReference(p.Final),
 		reference{p.Base.CapabilityList(p.Set), "Dataset", "application/xml"},
 	})
 	return append(dst, '\n')
 }
 
-// head appends a page up to its first activity (section 2.2.2).
+// head appends the start of a page, up to its first activity (section 2.2.2).
 func head(dst []byte, p *dialect.Page) []byte {
 	dst = appendJSON(dst, struct {
 		Context    string     `json:"@context"`
@@ -73,16 +73,16 @@ func head(dst []byte, p *dialect.Page) []byte {
 		StartIndex uint64     `json:"startIndex"`
 		Prev       *reference `json:"prev,omitempty"`
 		Next       *reference `json:"next,omitempty"`
-	}{context, p.URL, "OrderedCollectionPage", reference{ID: p.Newest, Type: "OrderedCollection"}, p.After.Position, pageAt(p.Prev), pageAt(p.Next)})
+	}{context, p.URL, "OrderedCollectionPage", reference{ID: p.Newest, Type: "OrderedCollection"}, p.After.Position, pageReference(p.Prev), pageReference(p.Next)})
 	return append(dst[:len(dst)-1], `,"orderedItems":[`...)
 }
 
-// types are the activities of changes (section 2.2.4).
+// types maps changes to types of activities (section 2.2.4).
 var types = map[resourcesync.ChangeType]string{resourcesync.Created: "Create", resourcesync.Updated: "Update", resourcesync.Deleted: "Delete"}
 
-// entry appends an activity (section 2.2.3). Its endTime is when the hub accepted the change,
-// because clients walk back by it, so it must never decrease. updated is what the source says
-// of the resource itself.
+// entry appends an activity (section 2.2.3). endTime is the time when the hub accepted the change:
+// clients read backwards by it, so it must never decrease. updated is the modification time of the
+// resource according to the source.
 func entry(dst []byte, p *dialect.Page, e *feed.Entry, first bool) []byte {
 	if !first {
 		dst = append(dst, ',')
@@ -103,8 +103,8 @@ func entry(dst []byte, p *dialect.Page, e *feed.Entry, first bool) []byte {
 	}{p.ID(e.Cursor), types[e.Change.Change], o, string(resourcesync.AppendTimeMicro(nil, e.Micros))})
 }
 
-// typeOf returns the type of a resource with a media type: a class of IIIF, or one of
-// ActivityStreams (Vocabulary section 3.3).
+// typeOf returns the type of a resource by its media type: a class of IIIF or of ActivityStreams
+// (Vocabulary section 3.3).
 func typeOf(mediaType string) string {
 	t, params, err := mime.ParseMediaType(mediaType)
 	if err != nil {
@@ -126,11 +126,11 @@ func typeOf(mediaType string) string {
 	return "Document"
 }
 
-// appendJSON appends v, on one line. v is of this package, and can always be written.
+// appendJSON appends v on one line. v is a type of this package, for which encoding never fails.
 func appendJSON(dst []byte, v any) []byte {
 	b := bytes.NewBuffer(dst)
-	to := json.NewEncoder(b)
-	to.SetEscapeHTML(false) // nobody reads it as HTML
-	_ = to.Encode(v)
+	encoder := json.NewEncoder(b)
+	encoder.SetEscapeHTML(false) // the output is not embedded in HTML
+	_ = encoder.Encode(v)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }

@@ -1,5 +1,5 @@
-// Package atom writes a set's changes as an Atom feed (RFC 4287) with archives (RFC 5005 section
-// 4), which any feed reader can read.
+// Package atom encodes the changes of a set as an Atom feed (RFC 4287) with archives (RFC 5005
+// section 4), for any feed reader.
 //
 // Package dialect defines the interface; package internal/documents serves the feed.
 package atom
@@ -10,9 +10,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Form has the feed and its archives. The feed has the newest changes. What is older is in the
-// archives: a reader that must miss nothing walks back by the links rel=prev-archive, until it
-// finds an entry that it knows.
+// Form encodes the feed and its archives. The feed has the newest changes, and the archives have
+// the older ones. A reader that must not miss any follows the rel=prev-archive links until it finds
+// a known entry.
 var Form = &dialect.Form{
 	Newest:    "atom.xml",
 	Page:      "atom-*.xml",
@@ -24,7 +24,8 @@ var Form = &dialect.Form{
 	Tail:      func(dst []byte, _ *dialect.Page) []byte { return append(dst, "</feed>\n"...) },
 }
 
-// head appends the feed up to its first entry. Its updated is that of its newest entry.
+// head appends the start of the feed, up to its first entry. The updated time of the feed is that
+// of its newest entry.
 func head(dst []byte, p *dialect.Page) []byte {
 	dst = append(dst, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+`<feed xmlns="http://www.w3.org/2005/Atom" xmlns:rs="http://www.openarchives.org/rs/terms/"`...)
 	if p.Closed {
@@ -49,7 +50,7 @@ func head(dst []byte, p *dialect.Page) []byte {
 	return link(dst, "prev-archive", p.Prev, "")
 }
 
-// link appends a link of the feed, unless its URL is empty.
+// link appends a link of the feed. It appends nothing if the URL is empty.
 func link(dst []byte, rel, url, mediaType string) []byte {
 	if url == "" {
 		return dst
@@ -62,11 +63,11 @@ func link(dst []byte, rel, url, mediaType string) []byte {
 	return append(dst, "\"/>\n"...)
 }
 
-// micros says that times have microseconds, as those of the hub have everywhere.
+// micros selects microsecond precision, which all times of the hub have.
 var micros = &resourcesync.Namespaces{Micros: true}
 
-// entry appends an entry. Each change has one of its own, so its id names the change and not
-// the resource. rs:md and rs:ln are as in a Change List.
+// entry appends an entry. Each change is an entry of its own, so the ID of an entry identifies the
+// change, not the resource. rs:md and rs:ln are the same as in a Change List.
 func entry(dst []byte, p *dialect.Page, e *feed.Entry) []byte {
 	dst = append(dst, "  <entry><id>"...)
 	dst = resourcesync.AppendXMLText(dst, p.ID(e.Cursor))

@@ -1,8 +1,8 @@
-// Package changeset writes a set's changes as the changesets of the ResourceSync draft of 2012, the
-// Sitemap-based Approach (section 4.1).
+// Package changeset encodes the changes of a set as changesets of the ResourceSync draft of 2012,
+// the Sitemap-based Approach (section 4.1).
 //
-// A client remembers the link rel=next of the changeset that it read last, and finds there what has
-// changed since. Package dialect defines the interface.
+// A client stores the rel=next link of the last changeset that it read, which leads to the changes
+// since. Package dialect defines the interface.
 package changeset
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Form has the newest changeset, and those before.
+// Form encodes the newest changeset and the earlier ones.
 var Form = &dialect.Form{
 	Newest:    "changeset.xml",
 	Page:      "changeset-*.xml",
@@ -30,7 +30,7 @@ func head(dst []byte, p *dialect.Page) []byte {
 	dst = append(dst, `<?xml version="1.0" encoding="UTF-8"?>`+"\n"+
 		`<changeset xmlns="http://resourcesync.org/ns/" xmlns:rs="http://resourcesync.org/ns/" xmlns:sm="http://www.sitemaps.org/schemas/sitemap/0.9" xmlns:atom="http://www.w3.org/2005/Atom">`+"\n"...)
 	if p.Pushed {
-		return dst // section 4.3: it has no links
+		return dst // a pushed changeset has no links (section 4.3)
 	}
 	dst = link(dst, "self", p.URL)
 	dst = link(dst, "prev", p.Prev)
@@ -38,7 +38,7 @@ func head(dst []byte, p *dialect.Page) []byte {
 	return link(dst, "last", p.Newest)
 }
 
-// link appends a link to a changeset, unless its URL is empty.
+// link appends a link to a changeset. It appends nothing if the URL is empty.
 func link(dst []byte, rel, url string) []byte {
 	if url == "" {
 		return dst
@@ -47,7 +47,7 @@ func link(dst []byte, rel, url string) []byte {
 	return append(append(append(dst, `" rel="`...), rel...), " rs:changeset\"/>\n"...)
 }
 
-// entry appends a change. Its tags, by which clients choose, are the collections that it names.
+// entry appends a change. Its tags, by which clients filter, are the collections of the resource.
 func entry(dst []byte, p *dialect.Page, e *feed.Entry) []byte {
 	c := &e.Change
 	dst = append(dst, "  <sm:url><rs:eventid>"...)

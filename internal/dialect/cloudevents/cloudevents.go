@@ -1,9 +1,10 @@
-// Package cloudevents converts between changes and CloudEvents 1.0: the JSON format, single or
-// batched, the HTTP binding in its three modes, and the messages of the WebSocket binding.
+// Package cloudevents converts between changes and CloudEvents 1.0. It supports the JSON format
+// (single and batched events), the three modes of the HTTP binding, and the messages of the
+// WebSocket binding.
 //
-// A Mapping, from the description of a set, says what the events of a source mean. The package
-// knows no server: package hub reads events with it, and packages subscribe and callback write
-// them.
+// A Mapping in the description of a set defines the meaning of the events of its source. The
+// package is independent of the server: package hub decodes events with it, and packages subscribe
+// and callback encode them.
 package cloudevents
 
 import (
@@ -13,37 +14,36 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The media types of events as JSON, and the WebSocket subprotocol whose messages are one
-// event each.
+// Media types of events in JSON, and the WebSocket subprotocol with one event per message.
 const (
 	MediaType      = "application/cloudevents+json"
 	BatchMediaType = "application/cloudevents-batch+json"
 	Subprotocol    = "cloudevents.json"
 )
 
-// Prefix begins the types of the hub's own events. The kind of the change follows: created,
-// updated or deleted. Events that are no changes have the other two types.
+// Prefix is the prefix of the types of the hub's own events, followed by the kind of the change:
+// created, updated or deleted. Events that are not changes have one of the other two suffixes.
 const (
 	Prefix       = "io.github.rshub."
-	placeType    = "cursor"
+	cursorType   = "cursor"
 	divergedType = "diverged"
 )
 
-// A Writer writes changes as events.
-type Writer struct{ Base feed.Base } // the hub's own URL
+// A Writer encodes changes as events.
+type Writer struct{ Base feed.Base } // base URL of the hub
 
-// Message is the format of one event. A batch without an entry becomes an event that is no
-// change: its id says where a follower is.
+// Message returns the format of single events. A batch without entries becomes an event that is not
+// a change; its ID is the cursor of the follower.
 func (w Writer) Message() *feed.Format {
 	return &feed.Format{Name: Subprotocol, MediaType: MediaType, Single: true, Append: func(dst []byte, b *feed.Batch, _ string) []byte {
 		if len(b.Entries) == 0 {
-			return w.appendPlace(dst, b)
+			return w.appendCursorEvent(dst, b)
 		}
-		return w.appendEvent(dst, b.Set, &b.Entries[0])
+		return w.appendChangeEvent(dst, b.Set, &b.Entries[0])
 	}}
 }
 
-// Page is the format of a page: an array of events, of which each is a change.
+// Page returns the format of a page: an array of events, one per change.
 func (w Writer) Page() *feed.Format {
 	parts := &feed.PageWriter{
 		Head: func(dst []byte, _ *feed.Batch, _ string) []byte { return append(dst, '[') },
@@ -51,7 +51,7 @@ func (w Writer) Page() *feed.Format {
 			if !first {
 				dst = append(dst, ',')
 			}
-			return w.appendEvent(dst, set, e)
+			return w.appendChangeEvent(dst, set, e)
 		},
 		Tail: func(dst []byte) []byte { return append(dst, "]\n"...) },
 	}
@@ -64,28 +64,28 @@ func (w Writer) Page() *feed.Format {
 	}}
 }
 
-// appendEvent appends a change. Its source and id together name the entry for ever, and its
-// id is the cursor to resume from.
-func (w Writer) appendEvent(dst []byte, set string, e *feed.Entry) []byte {
+// appendChangeEvent appends the event of a change. Its source and ID together identify the entry
+// permanently, and its ID is the cursor to resume from.
+func (w Writer) appendChangeEvent(dst []byte, set string, e *feed.Entry) []byte {
 	dst = w.appendContext(dst, e.Cursor, w.Base.Topic(set), string(e.Change.Change))
 	dst = append(dst, `,"subject":`...)
-	dst, _ = jsontext.AppendQuote(dst, e.Change.Loc) // a loc is UTF-8
+	dst, _ = jsontext.AppendQuote(dst, e.Change.Loc) // no error: a loc is valid UTF-8
 	dst = append(dst, `,"datacontenttype":"application/json","data":`...)
 	return append(e.AppendJSON(dst), '}')
 }
 
-// appendPlace appends an event that says where a follower is in the log. Its source is not
-// that of the changes, because a change may have the same id, and who drops repeats would
-// take it for one.
-func (w Writer) appendPlace(dst []byte, b *feed.Batch) []byte {
-	kind := placeType
+// appendCursorEvent appends an event with the cursor of a follower. Its source differs from that of
+// changes, because a change may have the same ID, and a consumer that drops duplicates would
+// mistake the event for the change.
+func (w Writer) appendCursorEvent(dst []byte, b *feed.Batch) []byte {
+	kind := cursorType
 	if b.Diverged {
 		kind = divergedType
 	}
 	return append(w.appendContext(dst, b.Cursor, w.Base.Topic(b.Set)+"#"+kind, kind), '}')
 }
 
-// appendContext appends the beginning of an event, with the attributes that all events have.
+// appendContext appends the start of an event, with the attributes common to all events.
 func (w Writer) appendContext(dst []byte, c feed.Cursor, source, kind string) []byte {
 	dst = append(dst, `{"specversion":"1.0","id":"`...)
 	dst = append(c.Append(dst), `","source":`...)

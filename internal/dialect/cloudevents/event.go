@@ -11,45 +11,45 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An event is the members of its JSON, which is valid.
+// An event holds the members of an event by name. Their JSON is valid.
 type event map[string]jsontext.Value
 
-// maxMembers bounds the members of an event.
+// maxMembers is the maximum number of members of an event.
 const maxMembers = 1000
 
-// parse returns the event that is in a valid value. It checks the members that each event has,
-// and those that a change is made of.
+// parse returns the event in a valid JSON value. It checks the required attributes, and the types
+// of those that define a change.
 func parse(raw jsontext.Value) (event, error) {
 	if raw.Kind() != '{' {
-		return nil, resourcesync.Invalidf("an event is an object")
+		return nil, resourcesync.Invalidf("event is not a JSON object")
 	}
 	e := event{}
 	for name, value := range members(raw) {
 		if e[name] = value; len(e) > maxMembers {
-			return nil, resourcesync.Invalidf("an event has at most %d members", maxMembers)
+			return nil, resourcesync.Invalidf("event has too many members; want at most %d", maxMembers)
 		}
 	}
 	for _, name := range []string{"specversion", "id", "source", "type", "subject", "time"} {
 		switch v := e[name]; {
 		case v != nil && v.Kind() != '"' && v.Kind() != 'n':
-			return nil, resourcesync.Invalidf("%s is a string", name)
+			return nil, resourcesync.Invalidf("%s is not a string", name)
 		case text(v) == "" && name != "subject" && name != "time":
 			return nil, resourcesync.Invalidf("%s is missing", name)
 		}
 	}
 	if v := text(e["specversion"]); v != "1.0" {
-		return nil, resourcesync.Invalidf("specversion is 1.0, not %q", resourcesync.Shorten(v))
+		return nil, resourcesync.Invalidf("specversion: got %q, want \"1.0\"", resourcesync.Shorten(v))
 	}
 	return e, nil
 }
 
-// find returns the value that a pointer refers to, or nil.
+// find returns the value at a JSON pointer, or nil if there is none.
 func (e event) find(p jsontext.Pointer) (v jsontext.Value) {
 	in := maps.All(e)
-	for wanted := range p.Tokens() {
+	for token := range p.Tokens() {
 		v = nil
 		for name, value := range in {
-			if name == wanted {
+			if name == token {
 				v = value
 				break
 			}
@@ -59,7 +59,7 @@ func (e event) find(p jsontext.Pointer) (v jsontext.Value) {
 	return v
 }
 
-// text returns the text of a string, a number or a boolean; "" of anything else.
+// text returns the text of a string, number or boolean, and "" for other values.
 func text(v jsontext.Value) string {
 	switch v.Kind() {
 	case '"':
@@ -71,8 +71,8 @@ func text(v jsontext.Value) string {
 	return ""
 }
 
-// members yields the members of an object, or the elements of an array with their index. Any
-// other value has none.
+// members yields the members of an object, or the elements of an array with their indexes. It
+// yields nothing for other values.
 func members(v jsontext.Value) iter.Seq2[string, jsontext.Value] {
 	return func(yield func(string, jsontext.Value) bool) {
 		object := v.Kind() == '{'
@@ -98,7 +98,7 @@ func members(v jsontext.Value) iter.Seq2[string, jsontext.Value] {
 	}
 }
 
-// change returns the change that an event is; nil if it is none.
+// change returns the change described by an event, or nil if the event is not a change.
 func (m *Mapping) change(e event) (*resourcesync.Change, error) {
 	kind, err := m.kind(e)
 	if err != nil || kind == none {
@@ -116,7 +116,7 @@ func (m *Mapping) change(e event) (*resourcesync.Change, error) {
 			return nil, resourcesync.Wrap("data", err)
 		}
 		if c.Loc != loc || string(c.Change) != kind {
-			return nil, resourcesync.Invalidf("data says %s of %s, and the event %s of %s", c.Change, resourcesync.Shorten(c.Loc), kind, resourcesync.Shorten(loc))
+			return nil, resourcesync.Invalidf("data contradicts the event: got %s of %s, want %s of %s", c.Change, resourcesync.Shorten(c.Loc), kind, resourcesync.Shorten(loc))
 		}
 	}
 	if when := text(e["time"]); when != "" {

@@ -19,20 +19,20 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Header marks a request in binary mode: its headers that begin with "Ce-" are the attributes
-// of an event, and its body is the event's data.
+// Header marks a request in binary mode: its headers with the prefix "Ce-" are the attributes of an
+// event, and its body is the data.
 const Header = "Ce-Specversion"
 
-// Read returns the changes that the events of a request are, in their order, by the mapping in
-// the description of the set. An event that is none is left out. A wrong event makes the error
-// a *resourcesync.Error, with its number from 1, and with up to resourcesync.MaxErrors of them.
-// An error of l.Room is returned as it is. Of the limits, Bytes and Depth do not count. An array
-// is a batch even if the request labels it as one event.
+// Read returns the changes described by the events of a request, in order. It uses the mapping in
+// the description of the set, and ignores events that are not changes. For invalid events, the
+// error is a *resourcesync.Error with the number of the first invalid event, counted from 1, and up
+// to resourcesync.MaxErrors errors in total. An error of l.CheckMemory is returned unchanged. Read
+// ignores l.Bytes and l.Depth. An array is a batch even if the request declares a single event.
 //
-// The identity is the same for a request that says the same again: the same kinds of changes
-// of the same resources, with the same ids and sources. These two alone do not tell all events
-// apart, because some producers give one id to several events, as Debezium does in a snapshot.
-// The identity is empty if there is no change.
+// The identity is equal for a repeated request: one with the same kinds of changes of the same
+// resources, with the same IDs and sources. IDs and sources alone do not distinguish all events,
+// because some producers reuse an ID, as Debezium does in a snapshot. The identity is empty if
+// there are no changes.
 func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Limits) (changes []resourcesync.Change, identity string, err error) {
 	m, err := ParseMapping(string(d.CloudEvents))
 	if err != nil {
@@ -40,16 +40,16 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 	}
 	mediaType, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
 	if header.Get(Header) != "" {
-		if body, err = binary(body, header, mediaType); err != nil {
+		if body, err = binaryEvent(body, header, mediaType); err != nil {
 			return nil, "", err
 		}
 		mediaType = MediaType
 	}
-	var first *resourcesync.Error // that is wrong
+	var first *resourcesync.Error // first invalid event
 	memory, sum := int64(0), sha256.New()
-	n, err := each(body, mediaType == BatchMediaType, func(n int, raw jsontext.Value) error {
+	n, err := forEachEvent(body, mediaType == BatchMediaType, func(n int, raw jsontext.Value) error {
 		if n > l.Entries && l.Entries > 0 {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("a batch has at most %d events; send more in several", l.Entries)}
+			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("batch has too many events; send at most %d per batch", l.Entries)}
 		}
 		e, err := parse(raw)
 		var c *resourcesync.Change
@@ -59,11 +59,11 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 		if c != nil && l.Check != nil {
 			err = l.Check(c)
 		}
-		if wrong, ok := errors.AsType[*resourcesync.Error](err); ok {
-			wrong.Entry = n
+		if invalid, ok := errors.AsType[*resourcesync.Error](err); ok {
+			invalid.Entry = n
 			if first == nil {
-				first = wrong
-			} else if first.More = append(first.More, wrong); len(first.More)+1 == resourcesync.MaxErrors {
+				first = invalid
+			} else if first.More = append(first.More, invalid); len(first.More)+1 == resourcesync.MaxErrors {
 				return first
 			}
 		}
@@ -90,17 +90,17 @@ func Read(body []byte, header http.Header, d feed.Description, l resourcesync.Li
 	return changes, string(sum.Sum(nil)), nil
 }
 
-// each calls do with each event of a body, which is one event, or a batch: an array. It returns
-// the number of the event that it is at.
-func each(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n int, err error) {
+// forEachEvent calls do for each event of a body, which is one event or an array of events. If it
+// fails, it returns the number of the current event, or 0 for an error about the whole body.
+func forEachEvent(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n int, err error) {
 	d := jsontext.NewDecoder(bytes.NewBuffer(body))
 	switch kind := d.PeekKind(); {
 	case kind == '[':
-		batch = true // Debezium labels a batch as one event
+		batch = true // Debezium declares a batch as a single event
 	case batch && kind == '{':
-		return 0, resourcesync.Invalidf("a batch is an array of events, not an object; send one event as %s", MediaType)
+		return 0, resourcesync.Invalidf("got an object, want an array of events; send a single event as %s", MediaType)
 	case batch:
-		return 0, resourcesync.Invalidf("a batch is an array of events")
+		return 0, resourcesync.Invalidf("batch is not an array of events")
 	}
 	if batch {
 		_, _ = d.ReadToken()
@@ -118,17 +118,17 @@ func each(body []byte, batch bool, do func(n int, raw jsontext.Value) error) (n 
 		_, _ = d.ReadToken()
 	}
 	if _, err := d.ReadToken(); err != io.EOF {
-		return 0, resourcesync.Invalidf("something follows the end of the events")
+		return 0, resourcesync.Invalidf("unexpected data after the events")
 	}
 	return 0, nil
 }
 
-var encoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
+var percentEncoded = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
 
-// decode returns the byte that is percent-encoded in the value of a header, if it has to be
-// encoded there (HTTP binding section 3.1.3.2). Else the text stays: some senders, such as the
-// SDK for Go, encode nothing, and the text is a part of a URI.
-func decode(text string) string {
+// decodeByte decodes a percent-encoded byte in the value of a header if it had to be encoded there
+// (HTTP binding section 3.1.3.2). Otherwise it returns the text unchanged: some senders, such as
+// the Go SDK, encode nothing, so the text is part of a URI.
+func decodeByte(text string) string {
 	c, _ := strconv.ParseUint(text[1:], 16, 8)
 	if c > ' ' && c < 0x7F && c != '"' && c != '%' {
 		return text
@@ -136,20 +136,20 @@ func decode(text string) string {
 	return string([]byte{byte(c)})
 }
 
-// binary returns as JSON the event that a request in binary mode carries. Data that is not JSON
-// is left out.
-func binary(data []byte, header http.Header, mediaType string) (e []byte, err error) {
+// binaryEvent returns the JSON of the event in a request in binary mode. It drops data that is not
+// JSON.
+func binaryEvent(data []byte, header http.Header, mediaType string) (e []byte, err error) {
 	for name, values := range header {
 		name, ok := strings.CutPrefix(strings.ToLower(name), "ce-")
 		if !ok {
 			continue
 		}
 		if len(values) > 1 {
-			return nil, resourcesync.Invalidf("Ce-%s is there %d times; an attribute of an event has one value", resourcesync.Shorten(name), len(values))
+			return nil, resourcesync.Invalidf("header Ce-%s: got %d values, want 1", resourcesync.Shorten(name), len(values))
 		}
-		value := encoded.ReplaceAllStringFunc(values[0], decode)
+		value := percentEncoded.ReplaceAllStringFunc(values[0], decodeByte)
 		if !utf8.ValidString(value) || name == "" || name == "data" {
-			return nil, resourcesync.Invalidf("Ce-%s is no attribute of an event, or not in UTF-8", resourcesync.Shorten(name))
+			return nil, resourcesync.Invalidf("header Ce-%s: invalid attribute name or invalid UTF-8", resourcesync.Shorten(name))
 		}
 		e, _ = jsontext.AppendQuote(append(e, ','), name)
 		e, _ = jsontext.AppendQuote(append(e, ':'), value)
@@ -157,7 +157,7 @@ func binary(data []byte, header http.Header, mediaType string) (e []byte, err er
 	e[0] = '{'
 	if isJSON := mediaType == "application/json" || strings.HasSuffix(mediaType, "+json"); isJSON && len(data) > 0 {
 		if !jsontext.Value(data).IsValid() {
-			return nil, resourcesync.Invalidf("the data is no valid JSON, as its media type %s says", mediaType)
+			return nil, resourcesync.Invalidf("data is not valid JSON, but its media type is %s", mediaType)
 		}
 		e = append(append(e, `,"data":`...), data...)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // golden compares a text with a file in testdata.
 func golden(t *testing.T, name string, got []byte) {
@@ -25,11 +25,11 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 	want, err := os.ReadFile(file)
 	if err != nil || string(got) != string(want) {
-		t.Errorf("%s is not (%v)\n%s", file, err, got)
+		t.Errorf("got\n%s\nwant %s (%v)", got, file, err)
 	}
 }
 
-// sample returns a batch of three changes, of which one has all that a change may have.
+// sample returns a batch of three changes, one of which has all members.
 func sample() *feed.Batch {
 	length := int64(8)
 	begin := feed.Cursor{Position: 6, Micros: 1795234750293100}
@@ -46,7 +46,7 @@ func sample() *feed.Batch {
 
 var writer = Writer{Base: "https://hub.example.org"}
 
-// What is written is what the golden files say, and is read as what it was.
+// Written events equal the golden files, and are read as the same changes.
 func TestWrite(t *testing.T) {
 	b := sample()
 	page := writer.Page().Append(nil, b, "https://hub.example.org/next")
@@ -61,21 +61,21 @@ func TestWrite(t *testing.T) {
 	messages = append(f.Append(messages, &feed.Batch{Set: "demo"}, ""), '\n')
 	golden(t, "messages.ndjson", messages)
 	if empty := writer.Page().Append(nil, &feed.Batch{Set: "demo"}, "n"); string(empty) != "[]\n" {
-		t.Errorf("a page without changes is %s", empty)
+		t.Errorf("got the empty page %s, want []", empty)
 	}
 	if !json.Valid(page) {
-		t.Error("a page is not valid JSON")
+		t.Error("got a page with invalid JSON")
 	}
 
 	changes, _, err := read(page, BatchMediaType, "")
 	if err != nil || len(changes) != 3 {
-		t.Fatalf("a page is read as %d changes, %v", len(changes), err)
+		t.Fatalf("read() of a page: got %d changes, %v, want 3", len(changes), err)
 	}
 	for i := range b.Entries {
 		want := b.Entries[i].Change
-		want.Datetime = b.Entries[i].Time() // to whom it is published, the hub is the source
+		want.Datetime = b.Entries[i].Time() // for the reader of the page, the hub is the source
 		if got := string(resourcesync.AppendJSONMembers(nil, &changes[i])); got != string(resourcesync.AppendJSONMembers(nil, &want)) {
-			t.Errorf("change %d is read as %s", i, got)
+			t.Errorf("read() of change %d: got %s, want the written change", i, got)
 		}
 	}
 }

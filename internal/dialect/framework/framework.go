@@ -1,9 +1,9 @@
-// Package framework announces changes of the documents of sets (Framework Notification 1.0.1), such
-// as a new Resource List.
+// Package framework announces changes of the documents of sets, such as a new Resource List
+// (Framework Notification 1.0.1).
 //
-// The announcements to a set's followers are changes in a set of their own, named by
-// feed.FrameworkSet. So they are pushed, listed and stored like those of any set, and this package
-// delivers nothing itself.
+// The announcements to the followers of a set are changes in a separate set, the channel, whose
+// name is given by feed.FrameworkSet. So they are pushed, listed and stored like the changes of any
+// set, and this package does not deliver anything itself.
 package framework
 
 import (
@@ -21,100 +21,102 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Memory is the part of changelog.Log that is read.
+// A Memory is the part of changelog.Log that an Announcer reads.
 type Memory interface {
 	Sets(ctx context.Context, names ...string) ([]feed.State, error)
 	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 }
 
-// A Publisher publishes to a set. It is a *hub.Hub.
+// A Publisher publishes to a set. It is implemented by *hub.Hub.
 type Publisher interface {
 	Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error)
 }
 
-// Documents are those of sets. They are a *documents.Server.
+// Documents provides the documents of sets. It is implemented by *documents.Server.
 type Documents interface {
-	// Framework returns the documents of a set as they are now. The fields of each differ
-	// from those of another time if its bytes do.
+	// Framework returns the current documents of a set. The fields of a document differ from
+	// earlier ones if its bytes do.
 	Framework(ctx context.Context, s feed.State) ([]resourcesync.Change, error)
-	// FrameworkDescription returns the Source Description that the caller in ctx sees.
+	// FrameworkDescription returns the Source Description as visible to the caller in ctx.
 	FrameworkDescription(ctx context.Context, states []feed.State) (resourcesync.Change, error)
 }
 
-// An Announcer announces what changes in the documents of the sets whose description asks for
-// it. What was announced stands in the log of the announcements, so nothing is lost when a hub
-// stops. Two hubs that look at once may announce a change twice, which does no harm.
+// An Announcer announces changes of documents in the sets whose description requests it.
+// Announcements are stored in the log of their channel, so none is lost if a hub stops. Two hubs
+// that check at the same time may announce a change twice, which is harmless.
 type Announcer struct {
 	memory    Memory
 	hub       Publisher
 	documents Documents
 	opts      Options
-	wake      backoff.Wakeup // wakes Run after Described
+	wake      backoff.Wakeup // wakes Run
 
-	announced map[string]announced // by channel; only the goroutine of Run uses it
+	channels map[string]channelState // by name of the channel; used only by the goroutine of Run
 }
 
-// An announced is what the followers of a channel know.
-type announced struct {
-	begin     int64  // of the channel's log
-	head      uint64 // position of the channel's newest entry then; a log that ends before has lost it
+// A channelState is what the followers of a channel know.
+type channelState struct {
+	begin     int64  // start of the channel's log
+	head      uint64 // position of the channel's newest entry; a log with a lower head has lost it
 	documents []resourcesync.Change
 }
 
-// Options of an Announcer. Zero values are the defaults.
+// Options configures an Announcer. The zero value uses the defaults.
 type Options struct {
-	Mine   func(set string) bool                     // reports whether this hub announces in a set; default: it does
-	Anyone func(ctx context.Context) context.Context // returns ctx with a caller without a token; default: ctx
-	Logger *slog.Logger                              // default: discard
+	Owns        func(set string) bool                     // reports whether this hub announces in a set; default: always true
+	AsAnonymous func(ctx context.Context) context.Context // returns ctx with a caller without a token; default: ctx
+	Logger      *slog.Logger                              // default: discard
 }
 
 const (
-	lookEvery = 5 * time.Second // the least time between two looks
-	lookShare = 200             // looks take at most 1/lookShare of the time
+	minInterval = 5 * time.Second // minimum time between two checks
+	timeShare   = 200             // checks take at most 1/timeShare of the time
 
-	// newest is how many announcements of a channel are read to see what was announced. A
-	// document that none of them is about is announced again.
-	newest = 1_000
+	// maxAnnouncements is the number of the newest announcements of a channel that are read to
+	// determine what was announced. A document that none of them is about is announced again.
+	maxAnnouncements = 1_000
 )
 
-// New returns an Announcer. It does nothing until Run.
+// New returns an Announcer. Call Run to start it.
 func New(memory Memory, h Publisher, d Documents, o Options) *Announcer {
-	if o.Mine == nil {
-		o.Mine = func(string) bool { return true }
+	if o.Owns == nil {
+		o.Owns = func(string) bool { return true }
 	}
-	if o.Anyone == nil {
-		o.Anyone = func(ctx context.Context) context.Context { return ctx }
+	if o.AsAnonymous == nil {
+		o.AsAnonymous = func(ctx context.Context) context.Context { return ctx }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Announcer{memory: memory, hub: h, documents: d, opts: o, wake: backoff.NewWakeup(), announced: map[string]announced{}}
+	return &Announcer{memory: memory, hub: h, documents: d, opts: o, wake: backoff.NewWakeup(), channels: map[string]channelState{}}
 }
 
-// Described says that a description was written, which may ask for announcements.
-func (a *Announcer) Described() {
+// Rescan makes Run check soon, because a description that may request announcements was written. It
+// does not block.
+func (a *Announcer) Rescan() {
 	a.wake.Wake()
 }
 
-// Run looks for changes until ctx is done.
+// Run checks for changes periodically until ctx is done.
 func (a *Announcer) Run(ctx context.Context) {
-	said := ""
-	for pause := lookEvery; backoff.SleepOrWake(ctx, pause, a.wake) == nil; {
+	logged := ""
+	for pause := minInterval; backoff.SleepOrWake(ctx, pause, a.wake) == nil; {
 		begin, now := time.Now(), ""
-		if err := a.look(ctx); err != nil {
+		if err := a.announceAll(ctx); err != nil {
 			now = err.Error()
 		}
-		if now != "" && now != said && ctx.Err() == nil {
-			a.opts.Logger.Warn("some changes of documents could not be announced; the hub tries again", "err", now)
+		if now != "" && now != logged && ctx.Err() == nil {
+			a.opts.Logger.Warn("announcing changes of documents failed; the hub retries", "err", now)
 		}
-		said = now
-		pause = max(lookEvery, lookShare*time.Since(begin))
+		logged = now
+		pause = max(minInterval, timeShare*time.Since(begin))
 	}
 }
 
-// look announces what has changed. An error about one set does not keep it from the others.
-func (a *Announcer) look(ctx context.Context) error {
+// announceAll announces the changes in all channels. An error about one set does not affect the
+// others.
+func (a *Announcer) announceAll(ctx context.Context) error {
 	states, err := a.memory.Sets(ctx)
 	if err != nil {
 		return err
@@ -123,11 +125,11 @@ func (a *Announcer) look(ctx context.Context) error {
 	for _, st := range states {
 		by[st.Set] = st
 	}
-	maps.DeleteFunc(a.announced, func(channel string, _ announced) bool { return by[channel].Set == "" })
+	maps.DeleteFunc(a.channels, func(channel string, _ channelState) bool { return by[channel].Set == "" })
 	var description *resourcesync.Change
 	var errs []error
 	for _, channel := range states {
-		if !feed.IsFrameworkSet(channel.Set) || !a.opts.Mine(channel.Set) {
+		if !feed.IsFrameworkSet(channel.Set) || !a.opts.Owns(channel.Set) {
 			continue
 		}
 		set, ok := by[feed.TrimFramework(channel.Set)]
@@ -137,7 +139,7 @@ func (a *Announcer) look(ctx context.Context) error {
 		var now []resourcesync.Change
 		if ok {
 			if description == nil {
-				d, err := a.documents.FrameworkDescription(a.opts.Anyone(ctx), states)
+				d, err := a.documents.FrameworkDescription(a.opts.AsAnonymous(ctx), states)
 				if err != nil {
 					return err
 				}
@@ -156,14 +158,14 @@ func (a *Announcer) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// announce announces in a channel what the documents of its set are now. A set without
-// documents was deleted.
+// announce announces the current documents of a set in its channel. If documents is empty, the set
+// was deleted.
 func (a *Announcer) announce(ctx context.Context, channel feed.State, now []resourcesync.Change) error {
 	head := channel.Head.Position
-	if last, ok := a.announced[channel.Set]; ok && last.begin == channel.Begin && last.head <= head && slices.EqualFunc(last.documents, now, same) {
+	if last, ok := a.channels[channel.Set]; ok && last.begin == channel.Begin && last.head <= head && slices.EqualFunc(last.documents, now, sameContent) {
 		return nil
 	}
-	known, err := a.known(ctx, channel)
+	known, err := a.lastAnnouncements(ctx, channel)
 	if err != nil {
 		return fmt.Errorf("announcements in set %q: %w", channel.Set, err)
 	}
@@ -173,7 +175,7 @@ func (a *Announcer) announce(ctx context.Context, channel feed.State, now []reso
 		switch {
 		case !ok || last.Change == resourcesync.Deleted:
 			c.Change = resourcesync.Created
-		case !same(last, c):
+		case !sameContent(last, c):
 			c.Change = resourcesync.Updated
 		default:
 			continue
@@ -181,32 +183,32 @@ func (a *Announcer) announce(ctx context.Context, channel feed.State, now []reso
 		changes = append(changes, c)
 	}
 	if len(now) == 0 {
-		changes = deleted(known)
+		changes = deletionOf(known)
 	}
 	if len(changes) > 0 {
-		// A channel that was deleted meanwhile must not be made again, and for everybody to see.
-		made, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes, MustExist: true})
+		// A channel that was deleted in the meantime must not be created again: it would be public.
+		appended, err := a.hub.Publish(ctx, channel.Set, changelog.Publish{Changes: changes, MustExist: true})
 		if err != nil {
 			return err
 		}
-		head = made.Cursor.Position
+		head = appended.Cursor.Position
 	}
-	a.announced[channel.Set] = announced{channel.Begin, head, now}
+	a.channels[channel.Set] = channelState{channel.Begin, head, now}
 	return nil
 }
 
-// known returns the newest announcement of each document, by its URL.
-func (a *Announcer) known(ctx context.Context, channel feed.State) (map[string]resourcesync.Change, error) {
+// lastAnnouncements returns the newest announcement of each document by URL.
+func (a *Announcer) lastAnnouncements(ctx context.Context, channel feed.State) (map[string]resourcesync.Change, error) {
 	at := channel.Floor
-	if channel.Len() > newest {
+	if channel.Len() > maxAnnouncements {
 		var err error
-		if at, err = a.memory.At(ctx, channel.Set, channel.Head.Position-newest); err != nil {
+		if at, err = a.memory.At(ctx, channel.Set, channel.Head.Position-maxAnnouncements); err != nil {
 			return nil, err
 		}
 	}
 	known := map[string]resourcesync.Change{}
 	for {
-		b, err := a.memory.Since(ctx, channel.Set, at, newest)
+		b, err := a.memory.Since(ctx, channel.Set, at, maxAnnouncements)
 		if err != nil || len(b.Entries) == 0 {
 			return known, err
 		}
@@ -217,14 +219,14 @@ func (a *Announcer) known(ctx context.Context, channel feed.State) (map[string]r
 	}
 }
 
-// same reports whether two changes are about the same bytes.
-func same(a, b resourcesync.Change) bool {
+// sameContent reports whether two changes are about the same bytes of the same document.
+func sameContent(a, b resourcesync.Change) bool {
 	return a.Loc == b.Loc && a.Hash == b.Hash && a.Lastmod.Equal(b.Lastmod)
 }
 
-// deleted returns the announcement that the Capability List is deleted, if one announced it.
-// The other documents are deleted with it.
-func deleted(known map[string]resourcesync.Change) []resourcesync.Change {
+// deletionOf returns the announcement that the Capability List was deleted, if it had been
+// announced. This implies the deletion of the other documents.
+func deletionOf(known map[string]resourcesync.Change) []resourcesync.Change {
 	for _, c := range known {
 		if c.FrameworkCapability() == resourcesync.CapabilityList && c.Change != resourcesync.Deleted {
 			return []resourcesync.Change{{Loc: c.Loc, Change: resourcesync.Deleted, Attrs: c.Attrs}}

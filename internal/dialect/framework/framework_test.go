@@ -18,17 +18,17 @@ import (
 
 const base = feed.Base("https://hub.example.org")
 
-// A room is a memory with the parts that announce what changes in it.
-type room struct {
+// A fixture is a memory with an Announcer.
+type fixture struct {
 	testing.TB
 	log       changelog.Log
 	hub       *hub.Hub
 	announcer *Announcer
-	at        feed.Cursor // behind what announced has returned
+	at        feed.Cursor // cursor of the last announcement seen
 }
 
-func newRoom(t testing.TB) *room {
-	r := &room{TB: t, log: memorytest.Open(t)}
+func newFixture(t testing.TB) *fixture {
+	r := &fixture{TB: t, log: memorytest.Open(t)}
 	r.hub = hub.New(r.log, hub.Options{ListSize: 10})
 	r.restart()
 	r.describe("demo", feed.Description{Framework: true})
@@ -36,117 +36,118 @@ func newRoom(t testing.TB) *room {
 	return r
 }
 
-// restart makes another announcer, which knows nothing.
-func (r *room) restart() {
+// restart replaces the Announcer by one without state.
+func (f *fixture) restart() {
 	anyone := func(ctx context.Context) context.Context {
 		return access.NewContext(ctx, access.Caller{Rights: access.All()})
 	}
-	r.announcer = New(r.log, r.hub, documents.New(r.log, base, documents.Options{}), Options{Anyone: anyone})
+	f.announcer = New(f.log, f.hub, documents.New(f.log, base, documents.Options{}), Options{AsAnonymous: anyone})
 }
 
-func (r *room) describe(set string, d feed.Description) {
-	r.Helper()
-	if err := r.hub.Describe(r.Context(), set, d); err != nil {
-		r.Fatal(err)
+func (f *fixture) describe(set string, d feed.Description) {
+	f.Helper()
+	if err := f.hub.Describe(f.Context(), set, d); err != nil {
+		f.Fatal(err)
 	}
 }
 
-func (r *room) publish(n int) {
-	r.Helper()
-	if _, err := r.hub.Publish(r.Context(), "demo", changelog.Publish{Changes: memorytest.Changes("a", n)}); err != nil {
-		r.Fatal(err)
+func (f *fixture) publish(n int) {
+	f.Helper()
+	if _, err := f.hub.Publish(f.Context(), "demo", changelog.Publish{Changes: memorytest.Changes("a", n)}); err != nil {
+		f.Fatal(err)
 	}
 }
 
-// wants looks once, and compares what was announced then.
-func (r *room) wants(want ...string) {
-	r.Helper()
-	if err := r.announcer.look(r.Context()); err != nil {
-		r.Fatal(err)
+// wantAnnounced makes one check, and compares the new announcements.
+func (f *fixture) wantAnnounced(want ...string) {
+	f.Helper()
+	if err := f.announcer.announceAll(f.Context()); err != nil {
+		f.Fatal(err)
 	}
-	b, err := r.log.Since(r.Context(), "demo.framework", r.at, 100)
+	b, err := f.log.Since(f.Context(), "demo.framework", f.at, 100)
 	if err != nil {
-		r.Fatal(err)
+		f.Fatal(err)
 	}
-	r.at = b.Cursor
+	f.at = b.Cursor
 	var got []string
 	for _, e := range b.Entries {
 		got = append(got, fmt.Sprint(e.Change.FrameworkCapability(), " ", e.Change.Change))
 		if h := b.Header(); h.Capability != resourcesync.FrameworkNotification {
-			r.Errorf("the capability of a notification is %q", h.Capability)
+			f.Errorf("got the capability %q, want framework-notification", h.Capability)
 		}
 	}
 	if !slices.Equal(got, want) {
-		r.Errorf("announced %q, want %q", got, want)
+		f.Errorf("got announcements %q, want %q", got, want)
 	}
 }
 
-// Each change of a document is announced once, also by a hub that has just begun.
+// Each change of a document is announced once, even by a restarted hub.
 func TestAnnounce(t *testing.T) {
-	r := newRoom(t)
-	r.wants("capabilitylist created", "description created")
+	r := newFixture(t)
+	r.wantAnnounced("capabilitylist created", "description created")
 	r.publish(10)
-	r.wants("changelist created")
+	r.wantAnnounced("changelist created")
 	r.publish(9)
 	r.restart()
-	r.wants()
+	r.wantAnnounced()
 	r.publish(21)
-	r.wants("changelist created") // the newest that is closed
+	r.wantAnnounced("changelist created") // the newest closed one
 	r.describe("demo", feed.Description{Framework: true, ResourceDump: "https://example.org/dump.xml"})
 	r.restart()
-	r.wants("capabilitylist updated")
+	r.wantAnnounced("capabilitylist updated")
 	r.describe("other", feed.Description{})
-	r.wants("description updated")
-	r.wants()
-	r.describe("demo", feed.Description{Title: "it asks for no announcements"})
+	r.wantAnnounced("description updated")
+	r.wantAnnounced()
+	r.describe("demo", feed.Description{Title: "no announcements"})
 	r.publish(10)
-	r.wants()
+	r.wantAnnounced()
 }
 
-// That a set is deleted is announced, and what another set of the name has is announced anew.
+// The deletion of a set is announced, and the documents of a new set with its name are announced
+// again.
 func TestAnnounceDeleted(t *testing.T) {
-	r := newRoom(t)
-	r.wants("capabilitylist created", "description created")
+	r := newFixture(t)
+	r.wantAnnounced("capabilitylist created", "description created")
 	if err := r.hub.Delete(t.Context(), "demo"); err != nil {
 		t.Fatal(err)
 	}
-	r.wants("capabilitylist deleted")
-	r.wants()
+	r.wantAnnounced("capabilitylist deleted")
+	r.wantAnnounced()
 	r.describe("demo", feed.Description{Framework: true})
-	r.wants("capabilitylist created")
+	r.wantAnnounced("capabilitylist created")
 	if err := r.hub.Delete(t.Context(), "demo.framework"); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.announcer.look(t.Context()); err != nil {
-		t.Error("without a channel:", err)
+	if err := r.announcer.announceAll(t.Context()); err != nil {
+		t.Error("announceAll() without a channel:", err)
 	}
 	r.describe("demo.framework", feed.Description{})
 	r.at = feed.Cursor{}
-	r.wants("capabilitylist created", "description created")
+	r.wantAnnounced("capabilitylist created", "description created")
 }
 
-// A forgetful memory loses what is published.
-type forgetful struct{ Publisher }
+// A lossyPublisher loses what is published.
+type lossyPublisher struct{ Publisher }
 
-func (forgetful) Publish(context.Context, string, changelog.Publish) (changelog.Appended, error) {
+func (lossyPublisher) Publish(context.Context, string, changelog.Publish) (changelog.Appended, error) {
 	return changelog.Appended{Cursor: feed.Cursor{Position: 2, Micros: 2}, Count: 2}, nil
 }
 
-// What the log of announcements has lost, as after a failover, is announced again.
+// Announcements that their log has lost, as after a failover, are repeated.
 func TestAnnounceLost(t *testing.T) {
-	r := newRoom(t)
-	r.announcer.hub = forgetful{r.hub}
-	r.wants()
+	r := newFixture(t)
+	r.announcer.hub = lossyPublisher{r.hub}
+	r.wantAnnounced()
 	r.announcer.hub = r.hub
-	r.wants("capabilitylist created", "description created")
-	r.wants()
+	r.wantAnnounced("capabilitylist created", "description created")
+	r.wantAnnounced()
 }
 
-// A look reads the newest announcements only.
+// A check reads only the newest announcements.
 func TestManyAnnouncements(t *testing.T) {
-	r := newRoom(t)
-	r.wants("capabilitylist created", "description created")
-	many := memorytest.Changes("dumps", newest)
+	r := newFixture(t)
+	r.wantAnnounced("capabilitylist created", "description created")
+	many := memorytest.Changes("dumps", maxAnnouncements)
 	for i := range many {
 		many[i].Attrs = []resourcesync.Attr{resourcesync.CapabilityAttr(resourcesync.ResourceDump)}
 	}
@@ -155,30 +156,30 @@ func TestManyAnnouncements(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.at = a.Cursor
-	r.wants()
+	r.wantAnnounced()
 	r.restart()
-	r.wants("capabilitylist created", "description created")
+	r.wantAnnounced("capabilitylist created", "description created")
 }
 
-// A deleting hub deletes the channel just before it publishes to it.
-type deleting struct{ *hub.Hub }
+// A deletingHub deletes a channel just before it publishes to it.
+type deletingHub struct{ *hub.Hub }
 
-func (d deleting) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
+func (d deletingHub) Publish(ctx context.Context, set string, p changelog.Publish) (changelog.Appended, error) {
 	if err := d.Delete(ctx, set); err != nil {
 		return changelog.Appended{}, err
 	}
 	return d.Hub.Publish(ctx, set, p)
 }
 
-// A channel that is deleted meanwhile is not made again: it would not be private any more.
+// A channel that is deleted concurrently is not created again: it would no longer be private.
 func TestAnnounceToDeleted(t *testing.T) {
-	r := newRoom(t)
+	r := newFixture(t)
 	r.describe("demo.framework", feed.Description{Private: true})
-	r.announcer.hub = deleting{r.hub}
-	if err := r.announcer.look(t.Context()); !errors.Is(err, feed.ErrNoSet) {
-		t.Errorf("it is announced: %v", err)
+	r.announcer.hub = deletingHub{r.hub}
+	if err := r.announcer.announceAll(t.Context()); !errors.Is(err, feed.ErrNoSet) {
+		t.Errorf("announceAll() = %v, want ErrNoSet", err)
 	}
 	if st, err := r.log.State(t.Context(), "demo.framework"); !errors.Is(err, feed.ErrNoSet) {
-		t.Errorf("the channel is there, private is %t, with %d changes: %v", st.Private, st.Len(), err)
+		t.Errorf("State(): got a channel (private: %t) with %d changes, %v, want ErrNoSet", st.Private, st.Len(), err)
 	}
 }

@@ -1,8 +1,8 @@
-// Package indexnow reports changes to search engines by the IndexNow protocol
+// Package indexnow notifies search engines of changes by the IndexNow protocol
 // (https://www.indexnow.org/documentation).
 //
-// It is an outlet of the delivery engine: package callback batches the changes, and tries again
-// until the search engine has accepted them.
+// It is an outlet of the delivery engine: package callback batches the changes, and retries until
+// the search engine has accepted them.
 package indexnow
 
 import (
@@ -24,15 +24,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Form is the Form of subscriptions whose changes go to search engines.
+// Form is the form of subscriptions that notify search engines.
 const Form = "indexnow"
 
-// Every is the least time between two deliveries: engines answer 429 to those who send more.
-const Every = time.Minute
+// MinInterval is the minimum time between two deliveries. Search engines answer more frequent
+// requests with 429.
+const MinInterval = time.Minute
 
-// NewFormat returns what of a batch is delivered, and how: each loc, in angle brackets, on a line
-// of its own. Requests are made with client, which must keep to the rules for addresses, as
-// outbound.Client does.
+// NewFormat returns the format and the outlet of deliveries. The format of a batch is one line per
+// change, with its loc in angle brackets. Requests use client, which must enforce the address rules
+// as outbound.Client does.
 func NewFormat(client http.RoundTripper) *outlet.Format {
 	return &outlet.Format{
 		Batch: &feed.Format{MediaType: "application/json", Append: func(dst []byte, b *feed.Batch, _ string) []byte {
@@ -43,38 +44,38 @@ func NewFormat(client http.RoundTripper) *outlet.Format {
 		}},
 		Head:  func(*feed.Batch) []byte { return nil },
 		Begin: []byte("<"), End: []byte(">\n"),
-		Outlet: &engines{client},
+		Outlet: &engineOutlet{client},
 	}
 }
 
-// A Place is where a search engine is told of changes, as the description of a set says it: the
-// URL of the engine, with the parameters key and keyLocation.
-type Place struct {
-	Endpoint    string // the URL without the two parameters
+// A Target is the search engine to notify. The description of a set has it as the URL of the engine
+// with the parameters key and keyLocation.
+type Target struct {
+	Endpoint    string // URL of the engine without the two parameters
 	Key         string
-	KeyLocation string // the URL of a text file with the key, at the site that has the resources
-	Host        string // of the site
-	Prefix      string // what each loc begins with: the folder of the text file (section "Option 2")
+	KeyLocation string // URL of a text file with the key on the site of the resources
+	Host        string // host of the site
+	Prefix      string // prefix of each loc: the folder of the text file (section "Option 2")
 }
 
-var keys = regexp.MustCompile(`^[0-9A-Za-z-]{8,128}$`)
+var keyPattern = regexp.MustCompile(`^[0-9A-Za-z-]{8,128}$`)
 
-// ParsePlace reads a URL such as
-// https://api.indexnow.org/indexnow?key=KEY&keyLocation=https://example.org/KEY.txt.
-// An error is a *resourcesync.Error, and says which part is wrong.
-func ParsePlace(text string) (Place, error) {
+// ParseTarget parses a URL such as
+// https://api.indexnow.org/indexnow?key=KEY&keyLocation=https://example.org/KEY.txt. An error is a
+// *resourcesync.Error that names the invalid part.
+func ParseTarget(text string) (Target, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil {
-		return Place{}, resourcesync.Invalidf("indexnow is the URL of a search engine, such as https://api.indexnow.org/indexnow?key=KEY&keyLocation=https://example.org/KEY.txt")
+		return Target{}, resourcesync.Invalidf("indexnow: invalid URL of a search engine; want one such as https://api.indexnow.org/indexnow?key=KEY&keyLocation=https://example.org/KEY.txt")
 	}
 	q := u.Query()
-	p := Place{Key: q.Get("key"), KeyLocation: q.Get("keyLocation")}
-	if !keys.MatchString(p.Key) {
-		return p, resourcesync.Invalidf("indexnow: key=%s: a key is 8 to 128 letters, digits and dashes", resourcesync.Shorten(p.Key))
+	p := Target{Key: q.Get("key"), KeyLocation: q.Get("keyLocation")}
+	if !keyPattern.MatchString(p.Key) {
+		return p, resourcesync.Invalidf("indexnow: invalid key %q; want 8 to 128 letters, digits and dashes", resourcesync.Shorten(p.Key))
 	}
 	file, err := url.Parse(p.KeyLocation)
 	if err != nil || file.Scheme != "https" && file.Scheme != "http" || file.Host == "" || file.User != nil || file.RawQuery != "" {
-		return p, resourcesync.Invalidf("indexnow: keyLocation=%s: it is the URL of a text file with the key, at the site that has the resources", resourcesync.Shorten(p.KeyLocation))
+		return p, resourcesync.Invalidf("indexnow: invalid keyLocation %q; want the URL of a text file with the key on the site of the resources", resourcesync.Shorten(p.KeyLocation))
 	}
 	p.Host = file.Host
 	file.Path, file.RawPath, file.Fragment = file.Path[:strings.LastIndexByte(file.Path, '/')+1], "", ""
@@ -89,16 +90,16 @@ func ParsePlace(text string) (Place, error) {
 	return p, nil
 }
 
-// engines are search engines.
-type engines struct{ client http.RoundTripper }
+// An engineOutlet delivers changes to search engines.
+type engineOutlet struct{ client http.RoundTripper }
 
-// timeout bounds a request.
+// timeout is the maximum duration of a request.
 const timeout = 30 * time.Second
 
-// Deliver POSTs the URLs of the changes, each once. 200 and 202 mean that the engine has taken
-// them. Everything else is tried again, so that a key that was wrong can be put right.
-func (o *engines) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict {
-	p, err := ParsePlace(d.To.Callback)
+// Deliver posts the URLs of the changes without duplicates. 200 and 202 mean that the engine has
+// accepted them. Everything else is retried, so that an operator can repair a wrong key.
+func (o *engineOutlet) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict {
+	p, err := ParseTarget(d.To.Callback)
 	if err != nil {
 		return outlet.Verdict{Decision: outlet.Over, Error: err.Error(), Outcome: outbound.Other}
 	}
@@ -107,12 +108,12 @@ func (o *engines) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdic
 		Key         string   `json:"key"`
 		KeyLocation string   `json:"keyLocation"`
 		URLs        []string `json:"urlList"`
-	}{p.Host, p.Key, p.KeyLocation, locs(d.Body)})
+	}{p.Host, p.Key, p.KeyLocation, uniqueLocs(d.Body)})
 	if err != nil {
 		return outlet.Verdict{Decision: outlet.Over, Error: err.Error(), Outcome: outbound.Other}
 	}
 	ctx, peer := outbound.WithPeer(ctx, d.To.By)
-	status, after, err := o.do(ctx, http.MethodPost, p.Endpoint, body, nil)
+	status, after, err := o.sendRequest(ctx, http.MethodPost, p.Endpoint, body, nil)
 	if err != nil {
 		return outlet.Unanswered(err, outlet.Again, peer)
 	}
@@ -123,19 +124,19 @@ func (o *engines) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdic
 	case http.StatusForbidden:
 		why = "the search engine did not find the key at " + p.KeyLocation
 	case http.StatusUnprocessableEntity:
-		why = "the search engine says that the URLs are not below " + p.Prefix + ", or that the key is another one"
+		why = "the search engine rejected the URLs as not below " + p.Prefix + ", or the key as wrong"
 	case http.StatusTooManyRequests:
-		why = "the search engine wants fewer requests"
-		after = max(after, Every)
+		why = "the search engine received too many requests"
+		after = max(after, MinInterval)
 	default:
-		why = "the search engine has not taken the URLs"
+		why = "the search engine did not accept the URLs"
 	}
 	f := outbound.Answered(why, status)
 	return outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: place}
 }
 
-// locs returns the URLs in a body, each once.
-func locs(body [][]byte) []string {
+// uniqueLocs returns the URLs in a body without duplicates.
+func uniqueLocs(body [][]byte) []string {
 	var all []string
 	seen := map[string]bool{}
 	for line := range bytes.Lines(bytes.Join(body, nil)) {
@@ -148,44 +149,44 @@ func locs(body [][]byte) []string {
 	return all
 }
 
-// Confirm looks whether the key is where the search engine will look for it.
-func (o *engines) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
-	p, err := ParsePlace(q.Request.Callback)
+// Confirm checks that the key is at the URL where the search engine will look for it.
+func (o *engineOutlet) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict {
+	p, err := ParseTarget(q.Request.Callback)
 	if err != nil {
 		return outlet.Verdict{Decision: outlet.Over, Error: err.Error(), Outcome: outbound.Other}
 	}
 	var text []byte
 	ctx, peer := outbound.WithPeer(ctx, q.Request.By)
-	status, _, err := o.do(ctx, http.MethodGet, p.KeyLocation, nil, &text)
+	status, _, err := o.sendRequest(ctx, http.MethodGet, p.KeyLocation, nil, &text)
 	if err != nil {
 		return outlet.Unanswered(err, outlet.Again, peer)
 	}
 	v := outlet.Verdict{Decision: outlet.Again, Status: status, Place: peer.Place()}
 	switch {
 	case status != http.StatusOK:
-		f := outbound.Answered("the file with the key cannot be read at "+p.KeyLocation, status)
+		f := outbound.Answered("cannot read the key file "+p.KeyLocation, status)
 		v.Error, v.Outcome = f.Text, f.Outcome
 	case strings.TrimSpace(strings.TrimPrefix(string(text), "\ufeff")) != p.Key:
-		v.Error, v.Outcome = "the file at "+p.KeyLocation+" has another text than the key", outbound.Other
+		v.Error, v.Outcome = "the key file "+p.KeyLocation+" does not contain the key", outbound.Other
 	default:
 		v.Decision, v.Outcome = outlet.Done, outbound.Success
 	}
 	return v
 }
 
-// Deny tells nobody: a search engine need not know that no more is sent.
-func (o *engines) Deny(context.Context, *outlet.Denial) outlet.Verdict {
+// Deny does nothing: a search engine need not know that deliveries stop.
+func (o *engineOutlet) Deny(context.Context, *outlet.Denial) outlet.Verdict {
 	return outlet.Verdict{Decision: outlet.Done, Outcome: outbound.Success}
 }
 
-// do makes a request. It reads the answer into text, at most a few hundred bytes, unless that is
-// nil.
-func (o *engines) do(ctx context.Context, method, target string, body []byte, text *[]byte) (status int, after time.Duration, err error) {
+// sendRequest sends a request. If text is not nil, it stores the first 512 bytes of the response
+// body there.
+func (o *engineOutlet) sendRequest(ctx context.Context, method, target string, body []byte, text *[]byte) (status int, after time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
 	if err != nil {
-		return 0, 0, fmt.Errorf("ask a search engine: %w", err)
+		return 0, 0, fmt.Errorf("create request to search engine: %w", err)
 	}
 	r.Header.Set("User-Agent", outbound.UserAgent)
 	if body != nil {

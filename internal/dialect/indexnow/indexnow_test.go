@@ -18,8 +18,8 @@ import (
 
 const key = "0123-abcdEF"
 
-func TestParsePlace(t *testing.T) {
-	for text, want := range map[string]Place{
+func TestParseTarget(t *testing.T) {
+	for text, want := range map[string]Target{
 		"https://api.indexnow.org/indexnow?key=0123-abcdEF&keyLocation=https://example.org/0123-abcdEF.txt": {
 			"https://api.indexnow.org/indexnow", key, "https://example.org/0123-abcdEF.txt", "example.org", "https://example.org/"},
 		"https://engine.example/indexnow?a=1&keyLocation=https%3A%2F%2Fexample.org%3A8443%2Fcatalog%2Fkey.txt&key=0123-abcdEF": {
@@ -27,8 +27,8 @@ func TestParsePlace(t *testing.T) {
 		"https://engine.example/indexnow?key=0123-abcdEF&keyLocation=https://example.org": {
 			"https://engine.example/indexnow", key, "https://example.org", "example.org", "https://example.org/"},
 	} {
-		if got, err := ParsePlace(text); err != nil || got != want {
-			t.Errorf("%s: %+v, %v", text, got, err)
+		if got, err := ParseTarget(text); err != nil || got != want {
+			t.Errorf("ParseTarget(%q) = %+v, %v, want %+v", text, got, err, want)
 		}
 	}
 	for text, rule := range map[string]string{
@@ -43,14 +43,14 @@ func TestParsePlace(t *testing.T) {
 		"https://engine.example/indexnow?key=0123-abcdEF&keyLocation=/k.txt":                "keyLocation",
 		"https://engine.example/indexnow?key=0123-abcdEF&keyLocation=ftp://example.org/k":   "keyLocation",
 	} {
-		if got, err := ParsePlace(text); err == nil || !strings.Contains(err.Error(), rule) {
-			t.Errorf("%s: %+v, %v; want %q", text, got, err, rule)
+		if got, err := ParseTarget(text); err == nil || !strings.Contains(err.Error(), rule) {
+			t.Errorf("ParseTarget(%q) = %+v, %v, want an error with %q", text, got, err, rule)
 		}
 	}
 }
 
-// A site answers as a search engine at /indexnow, and has the file with the key.
-type site struct {
+// A fakeSite is a search engine at /indexnow and a site with a key file.
+type fakeSite struct {
 	*httptest.Server
 	status int
 	header http.Header
@@ -58,8 +58,8 @@ type site struct {
 	bodies []string
 }
 
-func newSite(t *testing.T) *site {
-	s := &site{status: 200, header: http.Header{}, file: key + "\n"}
+func newFakeSite(t *testing.T) *fakeSite {
+	s := &fakeSite{status: 200, header: http.Header{}, file: key + "\n"}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for name, values := range s.header {
 			w.Header()[name] = values
@@ -80,37 +80,37 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-func (s *site) place() string {
+func (s *fakeSite) target() string {
 	return s.URL + "/indexnow?key=" + key + "&keyLocation=" + s.URL + "/key.txt"
 }
 
 func TestDeliver(t *testing.T) {
-	s := newSite(t)
+	s := newFakeSite(t)
 	b, format := &feed.Batch{Set: "demo"}, NewFormat(http.DefaultTransport)
 	for _, loc := range []string{"https://example.org/a?x=1&y=%22", "https://example.org/é", "https://example.org/a?x=1&y=%22"} {
 		b.Entries = append(b.Entries, feed.Entry{Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}})
 	}
-	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.place()}, Format: format, Body: [][]byte{b.Encode(format.Batch)}, Changes: 3}
+	d := &outlet.Delivery{To: &subscription.Subscription{Set: "demo", Form: Form, Callback: s.target()}, Format: format, Body: [][]byte{b.Encode(format.Batch)}, Changes: 3}
 	for status, want := range map[int]struct {
 		decision outlet.Decision
 		after    time.Duration
-		says     string
+		err      string // part of the error
 	}{
 		200: {outlet.Done, 0, ""},
 		202: {outlet.Done, 0, ""},
-		400: {outlet.Again, 0, "has not taken"},
+		400: {outlet.Again, 0, "did not accept"},
 		403: {outlet.Again, 0, "did not find the key"},
 		422: {outlet.Again, 0, "not below " + s.URL + "/"},
-		429: {outlet.Again, 90 * time.Second, "fewer requests"},
-		503: {outlet.Again, 0, "has not taken"},
+		429: {outlet.Again, 90 * time.Second, "too many requests"},
+		503: {outlet.Again, 0, "did not accept"},
 	} {
 		s.status, s.bodies, s.header = status, nil, http.Header{}
 		if status == 429 {
 			s.header.Set("Retry-After", "90")
 		}
 		v := format.Outlet.Deliver(t.Context(), d)
-		if v.Decision != want.decision || v.After != want.after || !strings.Contains(v.Error, want.says) || v.Status != status {
-			t.Errorf("%d: %+v", status, v)
+		if v.Decision != want.decision || v.After != want.after || !strings.Contains(v.Error, want.err) || v.Status != status {
+			t.Errorf("Deliver() with status %d = %+v, want %+v", status, v, want)
 		}
 		var sent struct {
 			Host, Key, KeyLocation string
@@ -118,33 +118,33 @@ func TestDeliver(t *testing.T) {
 		}
 		if len(s.bodies) != 1 || json.Unmarshal([]byte(s.bodies[0]), &sent) != nil || "http://"+sent.Host != s.URL || sent.Key != key || sent.KeyLocation != s.URL+"/key.txt" ||
 			!slices.Equal(sent.URLList, []string{"https://example.org/a?x=1&y=%22", "https://example.org/é"}) {
-			t.Errorf("sent is %q", s.bodies)
+			t.Errorf("got the requests %q, want one with two URLs", s.bodies)
 		}
 	}
 	s.Close()
 	if v := format.Outlet.Deliver(t.Context(), d); v.Decision != outlet.Again || v.Error == "" {
-		t.Errorf("an engine that is not there: %+v", v)
+		t.Errorf("Deliver() to a stopped engine = %+v, want a retry", v)
 	}
 }
 
-// A key is confirmed only if it is where search engines look for it.
+// A key is confirmed only if it is at the URL where search engines look for it.
 func TestConfirm(t *testing.T) {
-	s := newSite(t)
-	q := &outlet.Question{Request: &subscription.Request{Set: "demo", Form: Form, Callback: s.place()}}
+	s := newFakeSite(t)
+	q := &outlet.Question{Request: &subscription.Request{Set: "demo", Form: Form, Callback: s.target()}}
 	for _, test := range []struct {
 		status   int
 		file     string
 		decision outlet.Decision
-		says     string
+		err      string // part of the error
 	}{
 		{200, key, outlet.Done, ""},
 		{200, "\ufeff" + key + "\r\n", outlet.Done, ""},
-		{200, "another key", outlet.Again, "another text"},
+		{200, "another key", outlet.Again, "does not contain the key"},
 		{404, key, outlet.Again, "Not Found"},
 	} {
 		s.status, s.file = test.status, test.file
-		if v := NewFormat(http.DefaultTransport).Outlet.Confirm(t.Context(), q); v.Decision != test.decision || !strings.Contains(v.Error, test.says) {
-			t.Errorf("%d %q: %+v", test.status, test.file, v)
+		if v := NewFormat(http.DefaultTransport).Outlet.Confirm(t.Context(), q); v.Decision != test.decision || !strings.Contains(v.Error, test.err) {
+			t.Errorf("Confirm() with status %d and file %q = %+v, want %v", test.status, test.file, v, test.decision)
 		}
 	}
 }

@@ -8,22 +8,25 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Subscriptions are the subscriptions that the descriptions of sets want.
+// Subscriptions manages the subscriptions requested by descriptions of sets.
 type Subscriptions struct {
-	// Send makes or removes a subscription. It is that of a callback.Engine.
+	// Send creates or removes a subscription. It is a method of callback.Engine.
 	Send func(context.Context, subscription.Request) error
-	// Check returns an error, which says what a URL is by name, if it would not be fetched.
+	// Check returns an error if a URL must not be fetched. name is the name of the URL in the
+	// error.
 	Check func(name, url string) error
 }
 
-// forGood is the lease of such a subscription. It ends when the description says so.
-const forGood = 100 * 365 * 24 * time.Hour
+// unlimitedLease is the lease of these subscriptions. They end when the description no longer
+// requests them.
+const unlimitedLease = 100 * 365 * 24 * time.Hour
 
-// Tell makes the subscription that a description wants, and removes the one before.
-func (s Subscriptions) Tell(ctx context.Context, is feed.State, set, engine string) error {
+// SetEngine creates the subscription for the search engine at the URL engine, and removes the one
+// in state. If engine is empty, it only removes.
+func (s Subscriptions) SetEngine(ctx context.Context, state feed.State, set, engine string) error {
 	request := subscription.Request{Set: set, Form: Form, By: subscription.BySet, At: time.Now().UTC()}
 	if engine != "" {
-		place, err := ParsePlace(engine)
+		place, err := ParseTarget(engine)
 		if err != nil {
 			return err
 		}
@@ -32,16 +35,16 @@ func (s Subscriptions) Tell(ctx context.Context, is feed.State, set, engine stri
 				return err
 			}
 		}
-		wanted := request
-		wanted.Mode, wanted.Callback, wanted.Lease, wanted.Every = subscription.Subscribe, engine, forGood, Every
-		wanted.Filter, wanted.Start = feed.Filter{Prefix: place.Prefix}, is.Head
-		if err := s.Send(ctx, wanted); err != nil {
+		created := request
+		created.Mode, created.Callback, created.Lease, created.Every = subscription.Subscribe, engine, unlimitedLease, MinInterval
+		created.Filter, created.Start = feed.Filter{Prefix: place.Prefix}, state.Head
+		if err := s.Send(ctx, created); err != nil {
 			return err
 		}
 	}
-	if is.IndexNow == "" || is.IndexNow == engine {
+	if state.IndexNow == "" || state.IndexNow == engine {
 		return nil
 	}
-	request.Mode, request.Callback = subscription.Remove, is.IndexNow
+	request.Mode, request.Callback = subscription.Remove, state.IndexNow
 	return s.Send(ctx, request)
 }

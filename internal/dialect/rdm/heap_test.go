@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// What is ordered takes the memory of its own text, not of the pages that it is from.
-func TestOrderedKeepsNoPages(t *testing.T) {
+// Sorted entries occupy memory for their own text, not for the pages that they come from.
+func TestSortRetainsNoPages(t *testing.T) {
 	v := &view{hits: 100}
 	all := entries(func(yield func(*feed.Entry, error) bool) {
 		for p := range 100 { // pages of 4,000 resources, 200 KB
@@ -28,7 +28,7 @@ func TestOrderedKeepsNoPages(t *testing.T) {
 	})
 	var found []string
 	kept := testutil.KeptBytes(t, func() any {
-		for e, err := range v.ordered(all) {
+		for e, err := range v.sortEntries(all) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,6 +37,6 @@ func TestOrderedKeepsNoPages(t *testing.T) {
 		return found
 	})
 	if len(found) != 100 || kept > 1<<20 {
-		t.Errorf("%d results keep %d bytes, want at most %d", len(found), kept, 1<<20)
+		t.Errorf("got %d results that retain %d bytes, want 100 and at most %d", len(found), kept, 1<<20)
 	}
 }

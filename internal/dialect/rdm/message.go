@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The types of messages that a Server takes. The name of an answer ends in response.
+// Types of messages that a Server accepts. The types of responses end in "response".
 const (
 	rdRequest        = "rd-request"
 	deletedRequest   = "rd-request-deleted"
@@ -27,51 +27,51 @@ const (
 
 var types = []string{rdRequest, deletedRequest, submission, deletions, schemaRequest, serverRequest, statusRequest}
 
-// languages are the query languages of the types that have one.
+// languages maps types of messages to their query languages, if any.
 var languages = map[string]string{rdRequest: gatherer, deletedRequest: gatherer, schemaRequest: schema}
 
-// parameters are those of a GET, with the attributes of a message that they stand for.
+// parameters maps the parameters of a GET to the attributes of a message.
 var parameters = map[string]string{
 	"type": "RDM-Type", "ql": "RDM-Query-Language", "csid": "Catalog-Service-ID",
 	"scope": "Scope", "view-attributes": "View-Attributes", "view-hits": "View-Hits", "view-order": "View-Order",
 }
 
-// Parameters are those of the URL. They are for GET.
+// Parameters are the names of the parameters of a GET.
 var Parameters = slices.Sorted(maps.Keys(parameters))
 
-// A message is what a client sends, without the resource descriptions of a submission.
+// A message is a message from a client, without the resource descriptions of a submission.
 type message struct {
 	kind    string // one of types
-	catalog string // Catalog-Service-ID; empty: there is none
+	catalog string // Catalog-Service-ID; empty if there is none
 	scope   string
 	view    view
 }
 
-// submits reports whether resource descriptions follow the header of the message.
-func (m *message) submits() bool { return m.kind == submission || m.kind == deletions }
+// isSubmission reports whether resource descriptions follow the header of the message.
+func (m *message) isSubmission() bool { return m.kind == submission || m.kind == deletions }
 
-// A view says what a client wants to see of the results.
+// A view selects and sorts the results of a request.
 type view struct {
-	attributes map[string]bool // in lower case; nil: all
-	hits       int             // at most; 0: all
-	order      []key
+	attributes map[string]bool // in lower case; nil for all
+	hits       int             // maximum number of results; 0 for no limit
+	order      []sortKey
 }
 
-// A key is what results are ordered by.
-type key struct {
-	by   *attribute
-	down bool
+// A sortKey is an attribute by which results are sorted.
+type sortKey struct {
+	attribute  *attribute
+	descending bool
 }
 
-// maxOrdered is how many results are ordered at most.
-const maxOrdered = 10_000
+// maxSorted is the maximum number of sorted results.
+const maxSorted = 10_000
 
-// shows reports whether an attribute is in the view.
-func (v *view) shows(name string) bool {
+// includes reports whether an attribute is in the view.
+func (v *view) includes(name string) bool {
 	return v.attributes == nil || v.attributes[strings.ToLower(name)]
 }
 
-// queryMessage reads the message that the parameters of a GET are.
+// queryMessage returns the message in the parameters of a GET.
 func queryMessage(q url.Values) (*message, error) {
 	o := &Object{Attributes: []Attribute{{"RDM-Version", version}}}
 	for parameter, name := range parameters {
@@ -82,17 +82,17 @@ func queryMessage(q url.Values) (*message, error) {
 	return parse(o)
 }
 
-// readMessage reads a message that is POSTed, but of a submission only its header.
+// readMessage reads the message in a POST, but only the header of a submission.
 func readMessage(in *Reader) (*message, error) {
 	header, err := in.Next()
 	if err == io.EOF || err == nil && !strings.EqualFold(header.Type, "RDMHEADER") {
-		return nil, resourcesync.Invalidf("a message begins with @RDMHEADER { -")
+		return nil, resourcesync.Invalidf("message does not start with @RDMHEADER { -")
 	}
 	if err != nil {
 		return nil, problem.Unreadable(err)
 	}
 	m, err := parse(header)
-	if err != nil || m.submits() {
+	if err != nil || m.isSubmission() {
 		return m, err
 	}
 	query, err := in.Next()
@@ -103,36 +103,37 @@ func readMessage(in *Reader) (*message, error) {
 		return nil, problem.Unreadable(err)
 	}
 	if !strings.EqualFold(query.Type, "RDMQUERY") {
-		return nil, resourcesync.Invalidf("object 2 is @%s: behind the header of a request is @RDMQUERY { -, or nothing", query.Type)
+		return nil, resourcesync.Invalidf("object 2: got @%s, want @RDMQUERY { - or the end after the header of a request", query.Type)
 	}
 	if _, err := in.Next(); err != io.EOF {
-		return nil, resourcesync.Invalidf("something follows the query: a body has one request")
+		return nil, resourcesync.Invalidf("unexpected data after the query; send one request per body")
 	}
 	header.Attributes = append(header.Attributes, query.Attributes...)
 	return parse(header)
 }
 
-// parse reads the attributes of the header and the query of a message.
+// parse parses the attributes of the header and the query of a message.
 func parse(o *Object) (*message, error) {
-	said, err := o.single(append(slices.Collect(maps.Values(parameters)), "RDM-Version")...)
+	values, err := o.singleValues(append(slices.Collect(maps.Values(parameters)), "RDM-Version")...)
 	if err != nil {
 		return nil, err
 	}
-	m := &message{kind: strings.ToLower(said["RDM-Type"]), catalog: said["Catalog-Service-ID"], scope: said["Scope"]}
-	language := said["RDM-Query-Language"]
+	m := &message{kind: strings.ToLower(values["RDM-Type"]), catalog: values["Catalog-Service-ID"], scope: values["Scope"]}
+	language := values["RDM-Query-Language"]
 	switch {
-	case said["RDM-Version"] != version:
-		return nil, resourcesync.Invalidf("RDM-Version is %s, not %q", version, resourcesync.Shorten(said["RDM-Version"]))
+	case values["RDM-Version"] != version:
+		return nil, resourcesync.Invalidf("unsupported RDM-Version; want %s, got %q", version, resourcesync.Shorten(values["RDM-Version"]))
 	case m.kind == "":
-		return nil, resourcesync.Invalidf("RDM-Type (type) is missing: send one of %s", strings.Join(types, ", "))
+		return nil, resourcesync.Invalidf("RDM-Type (type) is missing; send one of %s", strings.Join(types, ", "))
 	case !slices.Contains(types, m.kind):
-		return nil, resourcesync.Invalidf("RDM-Type %q is not supported: send one of %s", resourcesync.Shorten(m.kind), strings.Join(types, ", "))
+		return nil, resourcesync.Invalidf("RDM-Type %q is not supported; send one of %s", resourcesync.Shorten(m.kind), strings.Join(types, ", "))
 	case language != "" && languages[m.kind] != "" && !strings.EqualFold(language, languages[m.kind]):
-		return nil, resourcesync.Invalidf("RDM-Query-Language %q is not supported: the language of %s is %s", resourcesync.Shorten(language), m.kind, languages[m.kind])
+		return nil, resourcesync.Invalidf("RDM-Query-Language %q is not supported; the language of %s is %s", resourcesync.Shorten(language), m.kind, languages[m.kind])
 	}
-	return m, m.view.parse(said["View-Attributes"], said["View-Hits"], said["View-Order"])
+	return m, m.view.parse(values["View-Attributes"], values["View-Hits"], values["View-Order"])
 }
 
+// parse parses the three attributes of a view, which may be empty.
 func (v *view) parse(names, hits, order string) (err error) {
 	if names != "" {
 		v.attributes = map[string]bool{}
@@ -142,25 +143,25 @@ func (v *view) parse(names, hits, order string) (err error) {
 	}
 	if hits != "" {
 		if v.hits, err = strconv.Atoi(hits); err != nil || v.hits < 1 {
-			return resourcesync.Invalidf("View-Hits is a number from 1, not %q", resourcesync.Shorten(hits))
+			return resourcesync.Invalidf("View-Hits: got %q, want a number of at least 1", resourcesync.Shorten(hits))
 		}
 	}
 	if order == "" {
 		return nil
 	}
-	if v.hits == 0 || v.hits > maxOrdered {
-		return resourcesync.Invalidf("View-Order needs View-Hits, a number from 1 to %d: the hub does not order more results than that", maxOrdered)
+	if v.hits == 0 || v.hits > maxSorted {
+		return resourcesync.Invalidf("View-Order requires View-Hits from 1 to %d; the hub does not sort more results", maxSorted)
 	}
 	for name := range strings.SplitSeq(order, ",") {
-		name = strings.TrimSpace(name) // in a URL, a + that is not encoded is a space
+		name = strings.TrimSpace(name) // an unencoded + in a URL is a space
 		a := attributeOf(strings.TrimLeft(name, "+-"))
 		if a == nil {
-			return resourcesync.Invalidf("View-Order: there is no attribute %q; results have %s", resourcesync.Shorten(name), attributeNames())
+			return resourcesync.Invalidf("View-Order: unknown attribute %q; want one of %s", resourcesync.Shorten(name), attributeNames())
 		}
-		if slices.ContainsFunc(v.order, func(k key) bool { return k.by == a }) {
-			return resourcesync.Invalidf("View-Order: %s is there twice", a.name)
+		if slices.ContainsFunc(v.order, func(k sortKey) bool { return k.attribute == a }) {
+			return resourcesync.Invalidf("View-Order: duplicate attribute %s", a.name)
 		}
-		v.order = append(v.order, key{a, strings.HasPrefix(name, "-")})
+		v.order = append(v.order, sortKey{a, strings.HasPrefix(name, "-")})
 	}
 	return nil
 }

@@ -15,29 +15,29 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Memory of an answer, in bytes.
+// Sizes in bytes: memory reserved for responses, and writes.
 const (
-	streamRoom = 1 << 20  // of one that is sent while it is made
-	orderRoom  = 16 << 20 // of one that is ordered
-	writeAt    = 64 << 10 // of text that is written at a time
+	streamMemory = 1 << 20  // for a streamed response
+	sortMemory   = 16 << 20 // for a sorted response
+	flushSize    = 64 << 10 // size of a write of text
 )
 
-// entries yields those that an answer is made of. After an error it ends. An entry is valid until
-// the next one.
+// entries yields the entries of a response. It stops after an error. An entry is valid until the
+// next one.
 type entries = iter.Seq2[*feed.Entry, error]
 
-// serveResults answers with the resource descriptions that a scope and a view choose.
+// serveResults writes the resource descriptions selected by a scope and a view.
 func (s *Server) serveResults(w http.ResponseWriter, r *http.Request, m *message, st feed.State) error {
 	ctx := r.Context()
 	since, err := parseScope(m.scope)
 	if err != nil {
 		return err
 	}
-	room := int64(streamRoom)
+	memory := int64(streamMemory)
 	if m.view.order != nil {
-		room = orderRoom
+		memory = sortMemory
 	}
-	release, err := s.hub.Room(ctx, room)
+	release, err := s.hub.ReserveMemory(ctx, memory)
 	if err != nil {
 		return err
 	}
@@ -45,28 +45,28 @@ func (s *Server) serveResults(w http.ResponseWriter, r *http.Request, m *message
 	kind, note, after := submission, "", feed.Cursor{}
 	if m.kind == deletedRequest {
 		kind = deletions
-		if after, note, err = s.begin(ctx, st, since); err != nil {
+		if after, note, err = s.startCursor(ctx, st, since); err != nil {
 			return err
 		}
 	}
-	held, err := s.hub.Held(ctx, st.Set)
+	snapshot, err := s.hub.Snapshot(ctx, st.Set)
 	if err != nil {
 		return err
 	}
-	defer held.Release()
-	found := held.All(ctx)
+	defer snapshot.Release()
+	found := snapshot.All(ctx)
 	if m.kind == deletedRequest {
-		found = s.deleted(ctx, st.Set, after, held)
+		found = s.deletedEntries(ctx, st.Set, after, snapshot)
 	}
 	found = notBefore(found, since)
 	if m.view.order != nil {
-		found = m.view.ordered(found)
+		found = m.view.sortEntries(found)
 	}
-	w.Header().Set("Last-Modified", date(held.Cursor.Time()))
+	w.Header().Set("Last-Modified", date(snapshot.Cursor.Time()))
 	return s.stream(w, r, header(kind, s.catalogs+st.Set, note), found, &m.view)
 }
 
-// parseScope reads "all", which is the zero time, or "since DATE".
+// parseScope parses "all", which is the zero time, or "since DATE".
 func parseScope(scope string) (since time.Time, err error) {
 	if strings.EqualFold(scope, "all") {
 		return since, nil
@@ -76,10 +76,10 @@ func parseScope(scope string) (since time.Time, err error) {
 			return since, nil
 		}
 	}
-	return since, resourcesync.Invalidf("Scope %q: a scope is all, or since and a date of HTTP, as in since Sun, 06 Nov 1994 08:49:37 GMT", resourcesync.Shorten(scope))
+	return since, resourcesync.Invalidf("Scope: got %q, want all, or since and an HTTP date, as in since Sun, 06 Nov 1994 08:49:37 GMT", resourcesync.Shorten(scope))
 }
 
-// notBefore leaves out what is before a time.
+// notBefore yields the entries that are not before a time.
 func notBefore(all entries, since time.Time) entries {
 	return func(yield func(*feed.Entry, error) bool) {
 		for e, err := range all {
@@ -90,10 +90,10 @@ func notBefore(all entries, since time.Time) entries {
 	}
 }
 
-// begin returns the cursor behind which the deletions since a time are, and what the client has
-// to know of those that are lost.
-func (s *Server) begin(ctx context.Context, st feed.State, since time.Time) (after feed.Cursor, note string, err error) {
-	lost := "the change memory begins at " + date(st.Floor.Time()) + ": deletions before that are not known any more"
+// startCursor returns the cursor after which the deletions since a time are, and a note for the
+// client if earlier ones are lost.
+func (s *Server) startCursor(ctx context.Context, st feed.State, since time.Time) (after feed.Cursor, note string, err error) {
+	lost := "the change memory starts at " + date(st.Floor.Time()) + "; earlier deletions are no longer known"
 	switch {
 	case st.Floor.Position == 0: // nothing was removed
 		return st.Floor, "", nil
@@ -103,42 +103,42 @@ func (s *Server) begin(ctx context.Context, st feed.State, since time.Time) (aft
 	after, err = s.hub.Seek(ctx, st.Set, since.UnixMicro())
 	if errors.Is(err, feed.ErrGone) {
 		gone := *feed.ErrGone
-		gone.Detail = lost + ". Read all resources with rd-request, and delete what is not there"
+		gone.Detail = lost + ". Read all resources with rd-request, and delete all others"
 		err = &gone
 	}
 	return after, "", err
 }
 
-// deleted yields the deletions after a cursor of resources that are not held. A resource may have
-// several.
-func (s *Server) deleted(ctx context.Context, set string, after feed.Cursor, held *Held) entries {
+// deletedEntries yields the deletions after a cursor of resources that are not in the snapshot. A
+// resource may have several.
+func (s *Server) deletedEntries(ctx context.Context, set string, after feed.Cursor, snapshot *Snapshot) entries {
 	return func(yield func(*feed.Entry, error) bool) {
-		for after.Position < held.Cursor.Position {
+		for after.Position < snapshot.Cursor.Position {
 			b, err := s.hub.Since(ctx, set, after, 0)
 			if err == nil && (b.Diverged || len(b.Entries) == 0) {
-				err = fmt.Errorf("set %q was replaced while it was read: %w", set, feed.ErrUnavailable)
+				err = fmt.Errorf("set %q was replaced while being read: %w", set, feed.ErrUnavailable)
 			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
 			after = b.Cursor
-			var gone []*feed.Entry
+			var deleted []*feed.Entry
 			var locs []string
 			for i := range b.Entries {
-				if e := &b.Entries[i]; e.Change.Change == resourcesync.Deleted && e.Position <= held.Cursor.Position {
-					gone, locs = append(gone, e), append(locs, e.Change.Loc)
+				if e := &b.Entries[i]; e.Change.Change == resourcesync.Deleted && e.Position <= snapshot.Cursor.Position {
+					deleted, locs = append(deleted, e), append(locs, e.Change.Loc)
 				}
 			}
 			slices.Sort(locs)
 			locs = slices.Compact(locs)
-			there := map[string]bool{}
-			if err := held.Find(ctx, locs, func(i int, _ *feed.Entry) { there[locs[i]] = true }); err != nil {
+			exists := map[string]bool{}
+			if err := snapshot.Find(ctx, locs, func(i int, _ *feed.Entry) { exists[locs[i]] = true }); err != nil {
 				yield(nil, err)
 				return
 			}
-			for _, e := range gone {
-				if !there[e.Change.Loc] && !yield(e, nil) {
+			for _, e := range deleted {
+				if !exists[e.Change.Loc] && !yield(e, nil) {
 					return
 				}
 			}
@@ -146,8 +146,9 @@ func (s *Server) deleted(ctx context.Context, set string, after feed.Cursor, hel
 	}
 }
 
-// ordered yields the first hits in the order of the view. It holds twice as many at most.
-func (v *view) ordered(all entries) entries {
+// sortEntries yields the first v.hits entries in the order of the view. It stores at most twice as
+// many.
+func (v *view) sortEntries(all entries) entries {
 	return func(yield func(*feed.Entry, error) bool) {
 		var best []feed.Entry
 		bytes := 0
@@ -165,11 +166,11 @@ func (v *view) ordered(all entries) entries {
 				return
 			}
 			best = append(best, e.Clone())
-			if bytes += int(e.Change.Memory()); len(best) >= 2*v.hits || bytes > orderRoom {
+			if bytes += int(e.Change.Memory()); len(best) >= 2*v.hits || bytes > sortMemory {
 				cut()
 			}
-			if bytes > orderRoom {
-				yield(nil, resourcesync.Invalidf("View-Order: %d results are too large to be ordered; ask for fewer View-Hits", v.hits))
+			if bytes > sortMemory {
+				yield(nil, resourcesync.Invalidf("View-Order: %d results are too large to sort; use a smaller View-Hits", v.hits))
 				return
 			}
 		}
@@ -182,13 +183,14 @@ func (v *view) ordered(all entries) entries {
 	}
 }
 
+// compare compares two entries in the order of the view.
 func (v *view) compare(a, b feed.Entry) int {
 	for _, k := range v.order {
-		c := strings.Compare(k.by.value(&a), k.by.value(&b))
-		if n := k.by.number; n != nil {
+		c := strings.Compare(k.attribute.value(&a), k.attribute.value(&b))
+		if n := k.attribute.sortValue; n != nil {
 			c = cmp.Compare(n(&a), n(&b))
 		}
-		if k.down {
+		if k.descending {
 			c = -c
 		}
 		if c != 0 {
@@ -198,21 +200,22 @@ func (v *view) compare(a, b feed.Entry) int {
 	return 0
 }
 
-// stream writes an answer while it reads what was found. An error means that nothing was answered.
+// stream writes a response while it reads the entries. If it returns an error, it has not written
+// anything.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, header *Object, found entries, v *view) error {
-	asMessage(w.Header())
+	setMessageHeader(w.Header())
 	if r.Method == http.MethodHead {
 		return nil
 	}
 	text := header.Append(nil)
-	results, begun := 0, false
+	results, started := 0, false
 	for e, err := range found {
 		if err == nil {
 			err = context.Cause(r.Context())
 		}
-		if err != nil && begun {
-			s.log.DebugContext(r.Context(), "an answer of RDM was broken off", "err", err)
-			panic(http.ErrAbortHandler) // so that the client does not take the part for a whole answer
+		if err != nil && started {
+			s.log.DebugContext(r.Context(), "RDM response aborted", "err", err)
+			panic(http.ErrAbortHandler) // so that the client does not mistake the partial response for a complete one
 		}
 		if err != nil {
 			return err
@@ -221,10 +224,10 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, header *Object, 
 		if results++; results == v.hits {
 			break
 		}
-		if len(text) >= writeAt {
-			begun = true
+		if len(text) >= flushSize {
+			started = true
 			if _, err := w.Write(text); err != nil {
-				return nil // the client is gone
+				return nil // the client has disconnected
 			}
 			text = text[:0]
 		}
@@ -233,6 +236,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, header *Object, 
 		header.add("RDM-Error-Message", "0 results")
 		text = header.Append(nil)
 	}
-	_, _ = w.Write(text) // the client may be gone
+	_, _ = w.Write(text) // the client may have disconnected
 	return nil
 }

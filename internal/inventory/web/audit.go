@@ -100,7 +100,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	if proof.Set = set; named && equal && s.opts.Proofs != nil {
 		s.opts.Proofs.Proved(r, name, proof)
 	}
-	share, err := s.opts.Streams.Take(r.Context(), int64(len(body)))
+	share, err := s.opts.Streams.Acquire(r.Context(), int64(len(body)))
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func goodName(name string) bool {
 // reply returns the answer to a question as text, or as compressed text, and whether all
 // ranges are equal.
 func (s *Server) reply(r *http.Request, set string, question audit.Question, compress bool) (body []byte, equal bool, err error) {
-	share, err := s.opts.Answers.Take(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*audit.MaxReply))
+	share, err := s.opts.Answers.Acquire(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*audit.MaxReply))
 	if err != nil {
 		return nil, false, err
 	}

@@ -107,7 +107,7 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil {
 		return err
 	}
-	share, err := s.opts.Streams.Take(r.Context(), streamRoom)
+	share, err := s.opts.Streams.Acquire(r.Context(), streamRoom)
 	if err != nil {
 		return err
 	}

@@ -70,10 +70,10 @@ type Server struct {
 // New returns a Server. base begins every URL in its answers.
 func New(states States, base feed.Base, o Options) *Server {
 	if o.Answers == nil {
-		o.Answers = limit.NewBudget(128<<20, limit.Patience)
+		o.Answers = limit.NewBudget(128<<20, limit.MemoryTimeout)
 	}
 	if o.Streams == nil {
-		o.Streams = limit.NewBudget(256<<20, limit.Patience)
+		o.Streams = limit.NewBudget(256<<20, limit.MemoryTimeout)
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -339,7 +339,7 @@ func TestResourcesRefused(t *testing.T) {
 	s.fail = fmt.Errorf("page 7 of set a: %w", inventory.ErrDamaged)
 	s.problem("GET", "resources", "", 503, "damaged")
 	s.fail = nil
-	all, err := s.streams.Take(t.Context(), 256<<20)
+	all, err := s.streams.Acquire(t.Context(), 256<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
