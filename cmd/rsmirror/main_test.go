@@ -58,7 +58,7 @@ func TestCommandLine(t *testing.T) {
 		{"dump -h", 0, "-package-size"},
 		{"dump " + dir + " " + dir + "2", 2, "-out-url URL is missing"},
 		{"dump -out-url https://example.org/d/ " + dir, 2, "DIR and OUT"},
-		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "/out", 2, "packed itself"},
+		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "/out", 2, "would be packed, too"},
 		{"dump -out-url https://example.org/d/ " + dir + " " + dir + "2 -q", 2, "write flags before"},
 		{"dump -out-url https://example.org/d/ " + dir + "/none " + dir + "2", 3, "to create one, run rsmirror URL " + dir + "/none"},
 		{"-once -retry 1ms http://127.0.0.1:1/ " + dir + "/new", 4, "refused"},

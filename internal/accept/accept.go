@@ -13,13 +13,13 @@ import (
 	"strings"
 )
 
-// How exactly an element of Accept matches a media type. The most exact matching
+// How exactly an element of Accept matches a media type. The most matchExact matching
 // element decides.
 const (
-	unnamed  = iota // nothing matches
-	anything        // */*
-	anySub          // text/*
-	exact           // text/html
+	matchNone  = iota // nothing matches
+	matchAny        // */*
+	matchType          // text/*
+	matchExact           // text/html
 )
 
 // Media returns the offer that the header Accept prefers: the one with the greatest
@@ -32,7 +32,7 @@ func Media(h http.Header, offers ...string) (best string) {
 	bestWeight, bestMatch := -1.0, -1
 	for _, offer := range offers {
 		weight, match := mediaWeight(h, offer)
-		refused := match != unnamed && weight == 0
+		refused := match != matchNone && weight == 0
 		if !refused && (weight > bestWeight || weight == bestWeight && match > bestMatch) {
 			best, bestWeight, bestMatch = offer, weight, match
 		}
@@ -44,25 +44,25 @@ func Media(h http.Header, offers ...string) (best string) {
 // a wildcard, and does not refuse it.
 func Names(h http.Header, mediaType string) bool {
 	weight, match := mediaWeight(h, mediaType)
-	return match == exact && weight > 0
+	return match == matchExact && weight > 0
 }
 
 // mediaWeight returns the weight of a media type, and how exactly Accept names it.
 func mediaWeight(h http.Header, mediaType string) (weight float64, match int) {
 	kind, _, _ := strings.Cut(mediaType, "/")
 	for e := range elements(h.Values("Accept")) {
-		m := unnamed
+		m := matchNone
 		switch e.value {
 		case mediaType:
-			m = exact
+			m = matchExact
 		case kind + "/*":
-			m = anySub
+			m = matchType
 		case "*/*", "*": // old clients of Java send the second
-			m = anything
+			m = matchAny
 		}
 		if m > match {
 			weight, match = e.weight, m
-		} else if m == match && m != unnamed {
+		} else if m == match && m != matchNone {
 			weight = max(weight, e.weight)
 		}
 	}
@@ -121,7 +121,7 @@ type element struct {
 // elements yields the readable elements of a header.
 func elements(lines []string) iter.Seq[element] {
 	return func(yield func(element) bool) {
-		for text := range split(strings.Join(lines, ",")) {
+		for text := range splitList(strings.Join(lines, ",")) {
 			value, params, err := mime.ParseMediaType(text)
 			if err != nil {
 				continue
@@ -141,9 +141,9 @@ func elements(lines []string) iter.Seq[element] {
 	}
 }
 
-// split yields the parts of a list between commas. A comma in a quoted string
+// splitList yields the parts of a list between commas. A comma in a quoted string
 // separates nothing.
-func split(list string) iter.Seq[string] {
+func splitList(list string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		begin, quoted := 0, false
 		for i := 0; i < len(list); i++ {

@@ -77,15 +77,15 @@ func FuzzMedia(f *testing.F) {
 		h := http.Header{"Accept": {accept}}
 		got := Media(h, offers...)
 		weight, match := mediaWeight(h, got)
-		if got != "" && (!slices.Contains(offers, got) || match != unnamed && weight == 0) {
+		if got != "" && (!slices.Contains(offers, got) || match != matchNone && weight == 0) {
 			t.Errorf("%q chooses %q", accept, got)
 		}
 		for _, offer := range offers {
 			w, m := mediaWeight(h, offer)
-			if w < 0 || w > 1 || m == unnamed && w != 0 {
+			if w < 0 || w > 1 || m == matchNone && w != 0 {
 				t.Errorf("%q gives %s the weight %v", accept, offer, w)
 			}
-			if got == "" && (m == unnamed || w > 0) || w > weight {
+			if got == "" && (m == matchNone || w > 0) || w > weight {
 				t.Errorf("%q chooses %q and not %s", accept, got, offer)
 			}
 		}

@@ -64,7 +64,7 @@ func TestTokensFileIsReadAnew(t *testing.T) {
 			t.Fatalf("%+v, %v", c, err)
 		}
 		b.write("alice ALICE publish:a,follow:b", "bob BOB follow:b", "anyone - follow:c")
-		time.Sleep(reread.Every + 1)
+		time.Sleep(reread.DefaultPause + 1)
 		synctest.Wait()
 		if c, err := b.caller(alicesToken); err != nil || !c.Rights.Follow("b") || !c.Rights.Follow("c") {
 			t.Errorf("%+v, %v", c, err)
@@ -85,7 +85,7 @@ func TestTokensFileIsReadAnew(t *testing.T) {
 			before := len(b.log.String())
 			said := func() string { return b.log.String()[before:] }
 			bad()
-			time.Sleep(reread.Every + 1)
+			time.Sleep(reread.DefaultPause + 1)
 			synctest.Wait()
 			if c, err := b.caller(bobsToken); err != nil || !c.Rights.Follow("b") {
 				t.Errorf("the tokens before are not in force: %+v, %v", c, err)
@@ -96,14 +96,14 @@ func TestTokensFileIsReadAnew(t *testing.T) {
 			if once := said(); strings.Count(once, "stays in force") != 1 || strings.Contains(once, "THESECRET") {
 				t.Errorf("the log says %s", once)
 			}
-			time.Sleep(10 * reread.Every)
+			time.Sleep(10 * reread.DefaultPause)
 			synctest.Wait()
 			if strings.Count(said(), "stays in force") != 1 {
 				t.Errorf("the log says it again: %s", said())
 			}
 		}
 		b.write("bob BOB follow:b")
-		time.Sleep(reread.Every + 1)
+		time.Sleep(reread.DefaultPause + 1)
 		synctest.Wait()
 		if _, err := b.caller(alicesToken); err == nil || b.file.Err() != nil {
 			t.Errorf("alice: %v; the file: %v", err, b.file.Err())
@@ -161,7 +161,7 @@ func TestWhile(t *testing.T) {
 		}
 
 		b.write("bob BOB follow:other", "anyone - follow:c")
-		time.Sleep(reread.Every + sweepEvery)
+		time.Sleep(reread.DefaultPause + sweepEvery)
 		ended("bob", bob, "does not have the right")
 		ended("bob in a public set", public, "")
 		late := hold(bobsToken, "other")
@@ -170,7 +170,7 @@ func TestWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.write("alice ALICE follow:a")
-		time.Sleep(reread.Every + sweepEvery)
+		time.Sleep(reread.DefaultPause + sweepEvery)
 		ended("bob without a token", late, "not known here")
 		ended("bob in a public set", public, "not known here")
 		ended("anyone", anyone, "this needs a token")

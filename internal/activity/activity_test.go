@@ -123,12 +123,12 @@ func TestHour(t *testing.T) {
 			r.Delivered("busy", 30)
 			r.Delivered("old", 1)
 		}
-		time.Sleep(every)
+		time.Sleep(lookInterval)
 		synctest.Wait()
 
 		busy, old, all := r.Hour("busy"), r.Hour("old"), r.Hour("")
 		for name, h := range map[string]Hour{"busy": busy, "old": old, "all": all} {
-			if n := len(h.Changes); n != points || len(h.Deliveries) != n || len(h.Lag) != n {
+			if n := len(h.Changes); n != maxSteps || len(h.Deliveries) != n || len(h.Lag) != n {
 				t.Errorf("the chart of %s has %d, %d and %d steps", name, n, len(h.Deliveries), len(h.Lag))
 			}
 		}
@@ -166,16 +166,16 @@ func TestHeadThatGoesBack(t *testing.T) {
 	steps := []uint64{10, 15, 5, 6, 6}
 	for _, head := range steps {
 		log.at("a", head)
-		r.look(t.Context())
-		now = now.Add(every)
+		r.readHeads(t.Context())
+		now = now.Add(lookInterval)
 	}
 	if n := sum(r.Hour("a").Changes); n != 5+1 {
 		t.Errorf("there were %d changes, want 6", n)
 	}
 	delete(log.all, "a")
-	r.look(t.Context())
-	if len(r.known) != 0 || len(r.charts) != 0 {
-		t.Errorf("%d sets and %d charts are kept of a set that is gone", len(r.known), len(r.charts))
+	r.readHeads(t.Context())
+	if len(r.rates) != 0 || len(r.charts) != 0 {
+		t.Errorf("%d sets and %d charts are kept of a set that is gone", len(r.rates), len(r.charts))
 	}
 }
 
@@ -183,24 +183,24 @@ func TestHeadThatGoesBack(t *testing.T) {
 func TestCharts(t *testing.T) {
 	log, now := newHeads(), time.Unix(1_800_000_000, 0)
 	r := New(log, Options{Now: func() time.Time { return now }})
-	const sets = 3 * mostSets
+	const sets = 3 * maxCharts
 	for round := range uint64(3) {
 		for i := range uint64(sets) {
 			log.at(fmt.Sprint("s", i), round*(i+1))
 		}
-		r.look(t.Context())
-		now = now.Add(every)
+		r.readHeads(t.Context())
+		now = now.Add(lookInterval)
 	}
-	if len(r.charts) != mostSets {
-		t.Fatalf("there are %d charts, want %d", len(r.charts), mostSets)
+	if len(r.charts) != maxCharts {
+		t.Fatalf("there are %d charts, want %d", len(r.charts), maxCharts)
 	}
 	if n := sum(r.Hour(fmt.Sprint("s", sets-1)).Changes); n != 2*sets && n != sets {
 		t.Errorf("the busiest set had %d changes", n)
 	}
 	r.Hour("s0") // somebody looks at the quietest set
 	log.at("s0", 1000)
-	r.look(t.Context())
-	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(r.charts) != mostSets {
+	r.readHeads(t.Context())
+	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(r.charts) != maxCharts {
 		t.Errorf("a set that is looked at had %d changes, and there are %d charts", n, len(r.charts))
 	}
 }
@@ -211,8 +211,8 @@ func TestFailures(t *testing.T) {
 	r := New(newHeads(), Options{Now: func() time.Time { return now }})
 	for i := range 3 {
 		now = now.Add(time.Minute)
-		r.Went(Failure{Kind: "deliver", Set: "a", About: "1", Text: fmt.Sprint("error ", i)})
-		r.Went(Failure{Kind: "source", Set: "b", Text: "away"})
+		r.AddFailure(Failure{Kind: "deliver", Set: "a", About: "1", Text: fmt.Sprint("error ", i)})
+		r.AddFailure(Failure{Kind: "source", Set: "b", Text: "away"})
 	}
 	all := r.Failures("")
 	if len(all) != 2 || all[1].Text != "error 2" || all[1].Times != 3 || all[1].Last.Sub(all[1].First) != 2*time.Minute {
@@ -221,15 +221,15 @@ func TestFailures(t *testing.T) {
 	if of := r.Failures("b"); len(of) != 1 || of[0].Kind != "source" {
 		t.Errorf("the failures of b are %+v", of)
 	}
-	r.Right("deliver", "a", "1")
-	r.Right("deliver", "a", "2")
+	r.ClearFailure("deliver", "a", "1")
+	r.ClearFailure("deliver", "a", "2")
 	if of := r.Failures("a"); len(of) != 0 {
 		t.Errorf("what went right is still a failure: %+v", of)
 	}
-	for i := range 2 * mostFailures {
-		r.Went(Failure{Kind: "deliver", Set: "a", About: fmt.Sprint(i)})
+	for i := range 2 * maxFailures {
+		r.AddFailure(Failure{Kind: "deliver", Set: "a", About: fmt.Sprint(i)})
 	}
-	if n := len(r.Failures("")); n != mostFailures {
+	if n := len(r.Failures("")); n != maxFailures {
 		t.Errorf("%d failures are kept", n)
 	}
 	now = now.Add(25 * time.Hour)

@@ -22,7 +22,7 @@ func TestProofs(t *testing.T) {
 		}
 		prove := func(set, name, by string, position uint64) {
 			time.Sleep(time.Second)
-			r.Proved(Proof{Set: set, Name: name, By: by, Cursor: feed.Cursor{Position: position}})
+			r.AddProof(Proof{Set: set, Name: name, By: by, Cursor: feed.Cursor{Position: position}})
 		}
 		prove("a", "m", "x", 1)
 		prove("a", "m", "y", 2)
@@ -34,16 +34,16 @@ func TestProofs(t *testing.T) {
 		if p := r.Proofs("a")[0]; !p.At.Equal(time.Now()) {
 			t.Errorf("it was at %v", p.At)
 		}
-		for i := range 2 * mostOfCaller {
+		for i := range 2 * maxCallerProofs {
 			prove("a", fmt.Sprint(i), "x", 5)
 		}
-		if got := says("a"); len(got) != mostOfCaller+1 || got[mostOfCaller] != "m by y at 2" || len(says("b")) > 0 {
+		if got := says("a"); len(got) != maxCallerProofs+1 || got[maxCallerProofs] != "m by y at 2" || len(says("b")) > 0 {
 			t.Errorf("the proofs are %s and %s", got, says("b"))
 		}
-		for i := range 2 * mostProofs {
+		for i := range 2 * maxProofs {
 			prove("c", "m", fmt.Sprint("z", i), 6)
 		}
-		if len(r.Proofs("c")) != mostProofs || len(r.Proofs("a")) > 0 {
+		if len(r.Proofs("c")) != maxProofs || len(r.Proofs("a")) > 0 {
 			t.Errorf("there are %d and %d", len(r.Proofs("c")), len(r.Proofs("a")))
 		}
 	})

@@ -40,9 +40,9 @@ func (w Wakeup) Wake() {
 	}
 }
 
-// Doubled returns first, doubled times times, but at most most. times is the number of
+// Exponential returns first, doubled times times, but at most most. times is the number of
 // earlier failures.
-func Doubled(first, most time.Duration, times int) time.Duration {
+func Exponential(first, most time.Duration, times int) time.Duration {
 	for ; times > 0 && first < most; times-- {
 		first *= 2
 	}

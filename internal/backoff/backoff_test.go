@@ -40,11 +40,11 @@ func TestJitter(t *testing.T) {
 
 func TestDoubled(t *testing.T) {
 	for times, want := range map[int]time.Duration{-1: 3, 0: 3, 1: 6, 2: 12, 3: 20, 1 << 40: 20} {
-		if d := Doubled(3, 20, times); d != want {
+		if d := Exponential(3, 20, times); d != want {
 			t.Errorf("after %d times: %d, want %d", times, d, want)
 		}
 	}
-	if d := Doubled(30, 20, 0); d != 20 {
+	if d := Exponential(30, 20, 0); d != 20 {
 		t.Errorf("more than the most: %d", d)
 	}
 }

@@ -58,7 +58,7 @@ func Fetch(ctx context.Context, listen, token, dir string, reserve uint64) (file
 		return 0, 0, fmt.Errorf("make the backup's directory: %w", err)
 	}
 	defer os.RemoveAll(partial)
-	if files, bytes, err = getBackup(ctx, &http.Client{Transport: transport}, ops, token, partial, reserve); err != nil {
+	if files, bytes, err = fetchArchive(ctx, &http.Client{Transport: transport}, ops, token, partial, reserve); err != nil {
 		return 0, 0, fmt.Errorf("fetch a backup from the hub at %s: %w", ops, err)
 	}
 	if err = os.Rename(partial, dir); err == nil {
@@ -90,9 +90,9 @@ func OpsAddress(listen string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// getBackup fetches a backup from a hub and saves it in a directory, complete and
+// fetchArchive fetches a backup from a hub and saves it in a directory, complete and
 // durable.
-func getBackup(ctx context.Context, client *http.Client, ops, token, dir string, reserve uint64) (files int, bytes int64, err error) {
+func fetchArchive(ctx context.Context, client *http.Client, ops, token, dir string, reserve uint64) (files int, bytes int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ops+"/backup", nil)
 	if err != nil {
 		return 0, 0, err
@@ -109,15 +109,15 @@ func getBackup(ctx context.Context, client *http.Client, ops, token, dir string,
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
 		return 0, 0, fmt.Errorf("it answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
-	if err := room(resp.Header.Get(sizeHeader), dir, reserve); err != nil {
+	if err := checkSpace(resp.Header.Get(sizeHeader), dir, reserve); err != nil {
 		return 0, 0, err
 	}
 	return readArchive(resp.Body, dir)
 }
 
-// room returns an error if a directory has too little room for files of a size, in bytes.
+// checkSpace returns an error if a directory has too little checkSpace for files of a size, in bytes.
 // A hub of an older version does not tell the size.
-func room(size, dir string, reserve uint64) error {
+func checkSpace(size, dir string, reserve uint64) error {
 	want, err := strconv.ParseUint(size, 10, 64)
 	if err != nil {
 		return nil

@@ -16,8 +16,8 @@ import (
 // history, for instance of an image, where the toolchain does not know the version.
 var version string
 
-// next is the next release. Builds without a tag come before it.
-const next = "v0.1.0"
+// nextRelease is the nextRelease release. Builds without a tag come before it.
+const nextRelease = "v0.1.0"
 
 // Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for a
 // commit without a tag before that release. It ends in .dirty if the files differ from
@@ -34,21 +34,21 @@ func Line(program string) string {
 	return line(program, version, info)
 }
 
-// pseudo matches Go's version of a commit without a tag.
-var pseudo = regexp.MustCompile(`-(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
+// pseudoVersion matches Go's version of a commit without a tag.
+var pseudoVersion = regexp.MustCompile(`-(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 
 func versionOf(linked string, info *debug.BuildInfo) string {
 	switch {
 	case linked != "":
 		return linked
 	case info == nil || info.Main.Version == "" || info.Main.Version == "(devel)":
-		return next + "-dev"
+		return nextRelease + "-dev"
 	}
-	m := pseudo.FindStringSubmatch(info.Main.Version)
+	m := pseudoVersion.FindStringSubmatch(info.Main.Version)
 	if m == nil {
 		return info.Main.Version
 	}
-	return next + "-dev+" + m[1] + strings.Replace(m[2], "+", ".", 1)
+	return nextRelease + "-dev+" + m[1] + strings.Replace(m[2], "+", ".", 1)
 }
 
 func line(program, linked string, info *debug.BuildInfo) string {

@@ -19,9 +19,9 @@ import (
 	"github.com/rshub/rshub/internal/reread"
 )
 
-// Soon is how long before its end Files warn that a certificate was not
+// WarnBefore is how long before its end Files warn that a certificate was not
 // renewed.
-const Soon = 7 * 24 * time.Hour
+const WarnBefore = 7 * 24 * time.Hour
 
 // Files are the files of a certificate and of its key. If new files cannot be used, the
 // certificate that was read before stays in force.
@@ -30,7 +30,7 @@ type Files struct {
 	log       *slog.Logger
 	document  reread.Document
 	current   atomic.Pointer[tls.Certificate]
-	warned    time.Time // the end of the certificate that the log warned of; only read uses it
+	warnedExpiry    time.Time // the end of the certificate that the log warned of; only read uses it
 }
 
 // Open reads the certificate with its chain (PEM) at cert, and its key (PEM) at key. It
@@ -39,7 +39,7 @@ type Files struct {
 func Open(cert, key string, log *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, log: log}
 	f.document = reread.Document{What: "the certificate in " + cert, Log: log, Read: f.read}
-	if _, err := f.document.Look(context.Background()); err != nil {
+	if _, err := f.document.Load(context.Background()); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -64,8 +64,8 @@ func (f *Files) read(context.Context) (changed bool, err error) {
 	if f.current.Load() == nil {
 		return changed, err
 	}
-	if end := f.Expires(); time.Until(end) < Soon && !end.Equal(f.warned) {
-		f.warned = end
+	if end := f.Expires(); time.Until(end) < WarnBefore && !end.Equal(f.warnedExpiry) {
+		f.warnedExpiry = end
 		f.log.Warn("the certificate expires soon, or has expired", "file", f.cert, "expires", end)
 	}
 	return changed, err
@@ -105,8 +105,8 @@ func (f *Files) Err() error {
 // Expires returns when the certificate in force ends, in UTC.
 func (f *Files) Expires() time.Time { return f.leaf().NotAfter.UTC() }
 
-// Names returns an error if the certificate in force is not valid for a host, a name
+// VerifyHost returns an error if the certificate in force is not valid for a host, a name
 // or an address.
-func (f *Files) Names(host string) error { return f.leaf().VerifyHostname(host) }
+func (f *Files) VerifyHost(host string) error { return f.leaf().VerifyHostname(host) }
 
 func (f *Files) leaf() *x509.Certificate { return f.current.Load().Leaf }

@@ -39,7 +39,7 @@ func watch(t *testing.T) *bench {
 
 // look waits until the files were looked at.
 func (b *bench) look() {
-	time.Sleep(reread.Every + 1) // in fake time
+	time.Sleep(reread.DefaultPause + 1) // in fake time
 	synctest.Wait()
 }
 
@@ -179,7 +179,7 @@ func TestTimeComes(t *testing.T) {
 		cert, key := b.Make(time.Now().Add(10*time.Minute), time.Now().Add(2*time.Hour))
 		b.Write(b.Cert, cert)
 		b.Write(b.Key, key)
-		time.Sleep(10*time.Minute + reread.Every)
+		time.Sleep(10*time.Minute + reread.DefaultPause)
 		b.look()
 		if b.serial() != 2 || b.files.Err() != nil {
 			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())

@@ -87,7 +87,7 @@ func TestFailuresAreSaidOnceAMinute(t *testing.T) {
 		k.step(t.Context())
 		clock += time.Second
 	}
-	if n := strings.Count(logged.String(), "cannot say that it is alive"); n != 3 {
+	if n := strings.Count(logged.String(), "joining the hubs failed"); n != 3 {
 		t.Errorf("it is logged %d times", n)
 	}
 }

@@ -15,7 +15,7 @@ func TestHoldOver(t *testing.T) {
 		k := NewKeeper(nil, idler{}, shards, func() time.Duration { return clock }, slog.New(slog.DiscardHandler))
 		hold := func() *Hold {
 			h := &Hold{clock: k.clock}
-			h.until.Store(k.in(4 * time.Second))
+			h.until.Store(k.deadlineIn(4 * time.Second))
 			return h
 		}
 		pass := func(awake, suspended time.Duration) {
@@ -31,8 +31,8 @@ func TestHoldOver(t *testing.T) {
 		} {
 			h := hold()
 			pass(test.awake, test.suspended)
-			if h.Over() != test.over {
-				t.Errorf("after %v awake and %v suspended it is over: %v", test.awake, test.suspended, h.Over())
+			if h.Expired() != test.over {
+				t.Errorf("after %v awake and %v suspended it is over: %v", test.awake, test.suspended, h.Expired())
 			}
 		}
 	})

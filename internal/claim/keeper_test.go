@@ -87,7 +87,7 @@ func (d *desk) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
 		return nil, feed.ErrUnavailable
 	}
 	renewed, err := d.Store.Renew(ctx, claims)
-	until := time.Now().Add(d.keeper.counts()) // a little later than the keeper's own
+	until := time.Now().Add(d.keeper.validFor()) // a little later than the keeper's own
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range renewed {
@@ -281,7 +281,7 @@ func newRig(t *testing.T, r Store, w *witness) *rig {
 	g := &rig{desk: newDesk(t, r, w), end: end, ended: make(chan struct{})}
 	go func() {
 		defer close(g.ended)
-		tick := time.NewTicker(g.keeper.every())
+		tick := time.NewTicker(g.keeper.interval())
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			if !g.frozen.Load() {
@@ -309,7 +309,7 @@ func balanced(rigs ...*rig) bool {
 		live = append(live, g.Name())
 	}
 	for _, g := range rigs {
-		if !slices.Equal(g.has(), wanted(live, g.Name(), shards)) {
+		if !slices.Equal(g.has(), assignedShards(live, g.Name(), shards)) {
 			return false
 		}
 	}

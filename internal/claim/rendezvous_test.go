@@ -25,7 +25,7 @@ func TestWanted(t *testing.T) {
 		owner := make(map[int]string)
 		mean := float64(shards) / float64(n)
 		for _, name := range live {
-			mine := wanted(live, name, shards)
+			mine := assignedShards(live, name, shards)
 			if !slices.IsSorted(mine) {
 				t.Fatalf("not in order: %v", mine)
 			}
@@ -46,16 +46,16 @@ func TestWanted(t *testing.T) {
 		// A hub that sees the others in another order agrees.
 		shuffled := slices.Clone(live)
 		r.Shuffle(n, func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		for _, shard := range wanted(shuffled, live[0], shards) {
+		for _, shard := range assignedShards(shuffled, live[0], shards) {
 			if owner[shard] != live[0] {
 				t.Fatalf("shard %d depends on the order", shard)
 			}
 		}
 		// When a hub comes or goes, only the shards move that it gets or had.
 		more := append(slices.Clone(live), "one more")
-		got := wanted(more, "one more", shards)
+		got := assignedShards(more, "one more", shards)
 		for _, name := range live {
-			for _, shard := range wanted(more, name, shards) {
+			for _, shard := range assignedShards(more, name, shards) {
 				if owner[shard] != name {
 					t.Fatalf("shard %d moved from %s to %s", shard, owner[shard], name)
 				}
@@ -65,11 +65,11 @@ func TestWanted(t *testing.T) {
 			t.Errorf("who comes to %d gets nothing", n)
 		}
 	}
-	if all := wanted([]string{"a"}, "b", shards); len(all) != 0 {
+	if all := assignedShards([]string{"a"}, "b", shards); len(all) != 0 {
 		t.Errorf("who is not alive wants %d", len(all))
 	}
 	// All hubs, of any version, must agree.
-	if got := wanted([]string{"a", "b", "c"}, "b", shards)[:8]; !slices.Equal(got, []int{0, 9, 11, 17, 19, 23, 26, 28}) {
+	if got := assignedShards([]string{"a", "b", "c"}, "b", shards)[:8]; !slices.Equal(got, []int{0, 9, 11, 17, 19, 23, 26, 28}) {
 		t.Errorf("b wants %v", got)
 	}
 }

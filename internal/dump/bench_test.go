@@ -47,7 +47,7 @@ func BenchmarkMake(b *testing.B) {
 			b.Run("make", func(b *testing.B) {
 				for b.Loop() {
 					dir := filepath.Join(b.TempDir(), "out")
-					r, err := Make(b.Context(), dir, list, options())
+					r, err := Update(b.Context(), dir, list, options())
 					if err != nil || r.Listed != uint64(test.files) {
 						b.Fatalf("%+v, %v", r, err)
 					}
@@ -110,7 +110,7 @@ func bare(b *testing.B, all []Resource) {
 			b.Fatal(err)
 		}
 		h := &zip.FileHeader{Name: fmt.Sprint(i), Method: zip.Deflate}
-		if packed(all[i].Change.Type) {
+		if isCompressed(all[i].Change.Type) {
 			h.Method = zip.Store
 		}
 		w, err := z.CreateHeader(h)

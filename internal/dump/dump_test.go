@@ -140,13 +140,13 @@ func TestGaps(t *testing.T) {
 
 // A content that is not what the list says, or breaks off, is a gap.
 func TestContents(t *testing.T) {
-	large := strings.Repeat("large", wholeMost/2)
+	large := strings.Repeat("large", maxBuffered/2)
 	for name, open := range map[string]func() (io.ReadCloser, error){
 		"closed":  func() (io.ReadCloser, error) { return nil, errors.New("no") },
 		"shorter": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(large[1:])), nil },
 		"other":   func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("L" + large[1:])), nil },
 		"breaks off": func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*wholeMost]), broken{})), nil
+			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*maxBuffered]), broken{})), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestContents(t *testing.T) {
 					}
 				}
 			}
-			r, err := Make(t.Context(), b.dir, list, b.opts)
+			r, err := Update(t.Context(), b.dir, list, b.opts)
 			if err != nil || r.Gaps != 1 || r.Listed != 2 {
 				t.Fatalf("%+v, %v", r, err)
 			}
@@ -204,14 +204,14 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for _, names := range [][]string{{"a", "c", "b"}, {"a", "a"}, {"a", "c", ""}} {
-		if _, err := Make(t.Context(), b.dir, list(names...), b.opts); err == nil {
+		if _, err := Update(t.Context(), b.dir, list(names...), b.opts); err == nil {
 			t.Errorf("%q is published", names)
 		}
 	}
 	b.opts.Allow = func(deleted, held, listed uint64) error {
 		return fmt.Errorf("%d of %d, %d listed", deleted, held, listed)
 	}
-	if _, err := Make(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "1 of 2, 1 listed" {
+	if _, err := Update(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "1 of 2, 1 listed" {
 		t.Errorf("a deletion that is not allowed: %v", err)
 	}
 	if has := b.read(); !maps.Equal(has, before) {
@@ -258,7 +258,7 @@ func TestInUse(t *testing.T) {
 	b.made()
 	b.opts.step = func(string) error {
 		b.opts.step = nil
-		_, err := Make(t.Context(), b.dir, b.list, options())
+		_, err := Update(t.Context(), b.dir, b.list, options())
 		return err
 	}
 	if _, err := b.run(); !errors.Is(err, errInUse) {
@@ -269,7 +269,7 @@ func TestInUse(t *testing.T) {
 // full makes dumps of several runs; a document has at most a number of entries.
 func full(t *testing.T, most int) *bench {
 	b := newBench(t)
-	b.opts.Count, b.opts.Keep, b.opts.most = 2, 2, most
+	b.opts.Count, b.opts.Keep, b.opts.maxItems = 2, 2, most
 	for i := range 5 {
 		b.has[fmt.Sprintf("f%d", i)] = fmt.Sprint("content ", i)
 	}
@@ -322,7 +322,7 @@ func TestKeep(t *testing.T) {
 // after, and the next run goes on.
 func TestKilled(t *testing.T) {
 	before := newBench(t)
-	before.opts.Count, before.opts.Keep, before.opts.most = 1, 1, 1
+	before.opts.Count, before.opts.Keep, before.opts.maxItems = 1, 1, 1
 	for i := range 3 {
 		before.has["f0"], before.has["f1"] = fmt.Sprint("version ", i), "the same"
 		before.opts.Full = i == 1
@@ -330,7 +330,7 @@ func TestKilled(t *testing.T) {
 	}
 	copied := func(t *testing.T, step func(what string) error) *bench {
 		b := newBench(t)
-		b.opts.Count, b.opts.Keep, b.opts.most, b.opts.Full, b.opts.step = 1, 1, 1, true, step
+		b.opts.Count, b.opts.Keep, b.opts.maxItems, b.opts.Full, b.opts.step = 1, 1, 1, true, step
 		b.has, b.now = maps.Clone(before.has), before.now
 		if err := os.CopyFS(b.dir, os.DirFS(before.dir)); err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func TestMemory(t *testing.T) {
 				}
 			}
 			b.opts.Compare = func(x, y string) int { return strings.Compare(x[len(x)-9:]+x, y[len(y)-9:]+y) }
-			if r, err := Make(t.Context(), b.dir, list, b.opts); err != nil || r.Listed != uint64(n) || version == 1 && r.Deleted != uint64(n/2) {
+			if r, err := Update(t.Context(), b.dir, list, b.opts); err != nil || r.Listed != uint64(n) || version == 1 && r.Deleted != uint64(n/2) {
 				t.Fatalf("%+v, %v", r, err)
 			}
 		}

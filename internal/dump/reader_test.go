@@ -46,7 +46,7 @@ func newBench(t *testing.T) *bench {
 	b.opts.Gap = func(g *Gap) { b.told = append(b.told, g) }
 	b.opts.step = func(what string) error {
 		name, put := strings.CutPrefix(what, "put ")
-		if _, err := os.Stat(filepath.Join(b.dir, name)); put && err == nil && dated.MatchString(name) {
+		if _, err := os.Stat(filepath.Join(b.dir, name)); put && err == nil && datedName.MatchString(name) {
 			b.Errorf("%s gets other bytes", name)
 		}
 		return nil
@@ -95,7 +95,7 @@ func (b *bench) list(ctx context.Context) iter.Seq2[*Resource, error] {
 func (b *bench) run() (Result, error) {
 	b.now = b.now.Add(time.Hour)
 	b.told = nil
-	return Make(b.Context(), b.dir, b.list, b.opts)
+	return Update(b.Context(), b.dir, b.list, b.opts)
 }
 
 // made runs once, and fails the test if that fails.

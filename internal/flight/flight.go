@@ -12,7 +12,7 @@ import (
 // after its first use.
 type Group[K comparable, V any] struct {
 	mu    sync.Mutex
-	under map[K]*flight[V] // the values that are being made
+	flights map[K]*flight[V] // the values that are being made
 }
 
 // A flight is a value that one caller makes and others wait for. Its maker sets v,
@@ -21,7 +21,7 @@ type flight[V any] struct {
 	done   chan struct{}
 	v      V
 	err    error
-	landed bool // v and err count for all callers, not only for the maker
+	shared bool // v and err count for all callers, not only for the maker
 }
 
 // Do returns what build returns. It calls build, unless another call for the same key is
@@ -35,11 +35,11 @@ func (g *Group[K, V]) Do(ctx context.Context, key K, build func() (V, error)) (V
 	for {
 		f, mine := g.join(key)
 		if mine {
-			return g.fly(ctx, key, f, build)
+			return g.run(ctx, key, f, build)
 		}
 		select {
 		case <-f.done:
-			if f.landed {
+			if f.shared {
 				return f.v, f.err
 			}
 		case <-ctx.Done():
@@ -54,26 +54,26 @@ func (g *Group[K, V]) Do(ctx context.Context, key K, build func() (V, error)) (V
 func (g *Group[K, V]) join(key K) (f *flight[V], mine bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f, ok := g.under[key]; ok {
+	if f, ok := g.flights[key]; ok {
 		return f, false
 	}
-	if g.under == nil {
-		g.under = map[K]*flight[V]{}
+	if g.flights == nil {
+		g.flights = map[K]*flight[V]{}
 	}
 	f = &flight[V]{done: make(chan struct{})}
-	g.under[key] = f
+	g.flights[key] = f
 	return f, true
 }
 
-// fly makes the value of a flight, and wakes those who wait for it.
-func (g *Group[K, V]) fly(ctx context.Context, key K, f *flight[V], build func() (V, error)) (V, error) {
+// run makes the value of a flight, and wakes those who wait for it.
+func (g *Group[K, V]) run(ctx context.Context, key K, f *flight[V], build func() (V, error)) (V, error) {
 	defer func() { // also when build panics
 		g.mu.Lock()
-		delete(g.under, key)
+		delete(g.flights, key)
 		g.mu.Unlock()
 		close(f.done)
 	}()
 	f.v, f.err = build()
-	f.landed = f.err == nil || ctx.Err() == nil
+	f.shared = f.err == nil || ctx.Err() == nil
 	return f.v, f.err
 }

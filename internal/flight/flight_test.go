@@ -78,8 +78,8 @@ func TestSurvivesItsMaker(t *testing.T) {
 				}
 				close(proceed)
 				all.Wait()
-				if made == 0 || len(g.under) != 0 {
-					t.Errorf("made %d times, %d are under way", made, len(g.under))
+				if made == 0 || len(g.flights) != 0 {
+					t.Errorf("made %d times, %d are under way", made, len(g.flights))
 				}
 			})
 		})

@@ -29,16 +29,16 @@ type Proxies []netip.Prefix
 // the client. Reading stops at an element that is not an address. The client is then the
 // address read before it, which is the connection's if there is none.
 func (p Proxies) Client(r *http.Request) netip.Addr {
-	peer := connection(r)
-	if !p.trust(peer) {
+	peer := remoteAddr(r)
+	if !p.trusts(peer) {
 		return peer
 	}
-	return p.before(peer, r.Header.Values("X-Forwarded-For"))
+	return p.clientBefore(peer, r.Header.Values("X-Forwarded-For"))
 }
 
-// before returns the client. peer is the other end of the connection, and each line
+// clientBefore returns the client. peer is the other end of the connection, and each line
 // is a comma-separated list of addresses.
-func (p Proxies) before(peer netip.Addr, lines []string) netip.Addr {
+func (p Proxies) clientBefore(peer netip.Addr, lines []string) netip.Addr {
 	for i := len(lines) - 1; i >= 0; i-- {
 		for rest, more := lines[i], true; more; {
 			text := rest
@@ -47,11 +47,11 @@ func (p Proxies) before(peer netip.Addr, lines []string) netip.Addr {
 			} else {
 				more = false
 			}
-			addr, ok := parse(strings.Trim(text, " \t"))
+			addr, ok := parseAddr(strings.Trim(text, " \t"))
 			if !ok {
 				return peer
 			}
-			if peer = addr; !p.trust(addr) {
+			if peer = addr; !p.trusts(addr) {
 				return addr
 			}
 		}
@@ -59,8 +59,8 @@ func (p Proxies) before(peer netip.Addr, lines []string) netip.Addr {
 	return peer
 }
 
-// trust reports whether the proxy at an address is trusted.
-func (p Proxies) trust(addr netip.Addr) bool {
+// trusts reports whether the proxy at an address is trusted.
+func (p Proxies) trusts(addr netip.Addr) bool {
 	for _, network := range p {
 		if network.Contains(addr) {
 			return true
@@ -69,31 +69,31 @@ func (p Proxies) trust(addr netip.Addr) bool {
 	return false
 }
 
-// connection returns the address at the other end of r's connection.
-func connection(r *http.Request) netip.Addr {
+// remoteAddr returns the address at the other end of r's remoteAddr.
+func remoteAddr(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
 	}
-	return plain(at.Addr())
+	return normalize(at.Addr())
 }
 
-// parse reads an address with or without a port. IPv6 with a port is in brackets, and may
+// parseAddr reads an address with or without a port. IPv6 with a port is in brackets, and may
 // be in brackets without one.
-func parse(text string) (addr netip.Addr, ok bool) {
+func parseAddr(text string) (addr netip.Addr, ok bool) {
 	if inside, ok := strings.CutPrefix(text, "["); ok {
 		if inside, ok = strings.CutSuffix(inside, "]"); ok {
 			addr, err := netip.ParseAddr(inside)
-			return plain(addr), err == nil && addr.Is6()
+			return normalize(addr), err == nil && addr.Is6()
 		}
 	} else if addr, err := netip.ParseAddr(text); err == nil {
-		return plain(addr), true
+		return normalize(addr), true
 	}
 	at, err := netip.ParseAddrPort(text)
-	return plain(at.Addr()), err == nil
+	return normalize(at.Addr()), err == nil
 }
 
-func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
 type contextKey struct{}
 
@@ -108,9 +108,9 @@ func Client(r *http.Request) netip.Addr {
 	if client, ok := r.Context().Value(contextKey{}).(netip.Addr); ok {
 		return client
 	}
-	return connection(r)
+	return remoteAddr(r)
 }
 
-// Behind reports whether r came through a trusted proxy, so that its client is not the
+// ViaProxy reports whether r came through a trusted proxy, so that its client is not the
 // other end of the connection.
-func Behind(r *http.Request) bool { return Client(r) != connection(r) }
+func ViaProxy(r *http.Request) bool { return Client(r) != remoteAddr(r) }

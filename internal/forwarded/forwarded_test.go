@@ -70,7 +70,7 @@ func TestClient(t *testing.T) {
 		if got := trusted(t).Client(r).String(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
-		if got := Proxies(nil).Client(r); got != connection(r) {
+		if got := Proxies(nil).Client(r); got != remoteAddr(r) {
 			t.Errorf("%s: %v although nobody is trusted", test.name, got)
 		}
 	}

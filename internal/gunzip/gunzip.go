@@ -46,18 +46,18 @@ type source struct {
 // Read reads packed bytes.
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
-	s.note(err)
+	s.setErr(err)
 	return n, err
 }
 
 // ReadByte reads a packed byte. With it, compress/flate reads no byte after the end.
 func (s *source) ReadByte() (byte, error) {
 	b, err := s.Reader.ReadByte()
-	s.note(err)
+	s.setErr(err)
 	return b, err
 }
 
-func (s *source) note(err error) {
+func (s *source) setErr(err error) {
 	if s.err == nil && err != io.EOF {
 		s.err = err
 	}
@@ -78,7 +78,7 @@ func NewReader(in io.Reader) (*Reader, error) {
 func (r *Reader) Read(p []byte) (n int, err error) {
 	for n == 0 && r.err == nil && len(p) > 0 {
 		if n, err = r.gzip.Read(p); err == io.EOF {
-			err = r.next()
+			err = r.nextMember()
 		}
 		r.err = r.explain(err)
 	}
@@ -88,10 +88,10 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 	return 0, r.err
 }
 
-// next continues with the next member. It returns io.EOF if there is none.
-func (r *Reader) next() error {
+// nextMember continues with the nextMember member. It returns io.EOF if there is none.
+func (r *Reader) nextMember() error {
 	begin, err := r.in.Peek(2)
-	r.in.note(err)
+	r.in.setErr(err)
 	if len(begin) == 0 {
 		return err
 	}

@@ -228,7 +228,7 @@ func (d *Directory) fail(e feed.Entry, before *ledger.Failure, f *fetch.Failure)
 	if before != nil && before.Entry.Cursor == e.Cursor {
 		next.Since, next.Tries = before.Since, before.Tries+1
 	}
-	pause := backoff.Doubled(failPause, mostFailPause, next.Tries-1)
+	pause := backoff.Exponential(failPause, mostFailPause, next.Tries-1)
 	next.Next = now.Add(max(backoff.Jitter(pause), f.After))
 	return outcome{failure: &next, deed: Deed{Kind: Failed, Err: f}}
 }

@@ -98,7 +98,7 @@ func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 		if errors.Is(err, exec.ErrNotFound) {
 			return err
 		}
-		pause := backoff.Doubled(cmp.Or(c.Pause, time.Second), mostCommandPause, failed)
+		pause := backoff.Exponential(cmp.Or(c.Pause, time.Second), mostCommandPause, failed)
 		if c.Note != nil {
 			c.Note(err, pause)
 		}

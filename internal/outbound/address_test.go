@@ -16,7 +16,7 @@ import (
 )
 
 func TestControl(t *testing.T) {
-	a := &addresses{}
+	a := &addressRules{}
 	for _, address := range []string{
 		"127.0.0.1:80", "0.0.0.0:80", "0.1.2.3:80", "10.1.2.3:80", "100.64.0.1:80", "100.127.255.255:80", "169.254.169.254:80",
 		"172.16.0.1:80", "172.31.255.255:80", "192.0.0.8:80", "192.0.2.1:80", "192.88.99.1:80", "192.168.0.1:80", "168.63.129.16:80", "198.18.0.1:80",
@@ -44,7 +44,7 @@ func TestControl(t *testing.T) {
 }
 
 func TestControlAllows(t *testing.T) {
-	a := &addresses{
+	a := &addressRules{
 		allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fe80::/10")},
 	}
 	for address, want := range map[string]bool{
@@ -65,7 +65,7 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
-	a := &addresses{}
+	a := &addressRules{}
 	c := New(Options{PerHost: 1})
 	defer c.Close()
 	client := c.HTTP()
@@ -95,7 +95,7 @@ func TestRebinding(t *testing.T) {
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 	names := newNameServer(t, []string{"8.8.8.8", "127.0.0.1"}) // the first address may be reached, the second may not
-	a := &addresses{}
+	a := &addressRules{}
 	dialer := &net.Dialer{Resolver: names.resolver(), Control: a.control, Timeout: 5 * time.Second}
 	if got, err := dialer.Resolver.LookupHost(t.Context(), "rebind.example"); err != nil || got[0] != "8.8.8.8" {
 		t.Fatalf("the first answer is %v, %v", got, err)
@@ -141,7 +141,7 @@ func TestNoProxy(t *testing.T) {
 }
 
 func TestCheckCallback(t *testing.T) {
-	a := &addresses{self: "hub.example.org:443", allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	a := &addressRules{self: "hub.example.org:443", allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	for _, callback := range []string{
 		"http://example.org", "http://example.org/", "https://example.org/cb?a=b&c=%2F", "http://example.org?x", "http://example.org/a?", "HTTP://Example.ORG/cb",
 		"http://example.org:8080/a%2Fb/../c//d;e=f", "http://10.1.2.3/", "http://8.8.8.8/", "http://[2606:4700::1111]:8080/", "http://hub.example.org/", "https://xn--bcher-kva.example/",
@@ -211,7 +211,7 @@ func TestSpellingsOfAHost(t *testing.T) {
 			}
 		}
 	}
-	a := &addresses{self: "127.0.0.1:8080", allow: loopback}
+	a := &addressRules{self: "127.0.0.1:8080", allow: loopback}
 	for _, callback := range []string{"http://127.0.0.1:8080/", "http://[::ffff:127.0.0.1]:8080/", "http://[::ffff:7f00:1]:8080/cb", "http://127.0.0.1.:8080/"} {
 		if err := a.check("callback", callback); err == nil || !strings.Contains(err.Error(), "on this hub") {
 			t.Errorf("check(%s) = %v", callback, err)

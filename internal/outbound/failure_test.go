@@ -41,7 +41,7 @@ func TestExplainTLS(t *testing.T) {
 				resp.Body.Close()
 				t.Fatalf("it is answered %s", resp.Status)
 			}
-			if no := Explain(err); no.Text != "the TLS handshake failed" || no.Outcome != TLS {
+			if no := Explain(err); no.Text != "TLS handshake failed" || no.Outcome != TLS {
 				t.Errorf("%v is explained as %+v", err, no)
 			}
 		})
@@ -69,12 +69,12 @@ func TestExplainReset(t *testing.T) {
 				_, err = io.ReadAll(resp.Body)
 				resp.Body.Close()
 			}
-			if got, want := Explain(err).Text, "the server reset the stream (INTERNAL_ERROR)"; got != want {
+			if got, want := Explain(err).Text, "stream reset by the server (INTERNAL_ERROR)"; got != want {
 				t.Errorf("Explain(%v) = %q, want %q", err, got, want)
 			}
 		})
 	}
-	if got, want := Explain(streamError{Code: 8}).Text, "the server reset the stream (CANCEL)"; got != want {
+	if got, want := Explain(streamError{Code: 8}).Text, "stream reset by the server (CANCEL)"; got != want {
 		t.Errorf("Explain(CANCEL) = %q, want %q", got, want)
 	}
 }

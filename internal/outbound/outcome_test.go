@@ -16,7 +16,7 @@ func TestOutcomes(t *testing.T) {
 		200: Success, 204: Success, 301: Redirect, 404: ClientError, 410: Gone,
 		413: ClientError, 429: ClientError, 500: ServerError, 503: ServerError, 101: Other, 999: Other,
 	} {
-		if got := OfStatus(status); got != want {
+		if got := StatusOutcome(status); got != want {
 			t.Errorf("%d is %s, want %s", status, got, want)
 		}
 	}

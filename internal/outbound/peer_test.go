@@ -18,7 +18,7 @@ func TestPlaceOf(t *testing.T) {
 		"a.b.example.org:80": "example.org", "example.org:443": "example.org", "localhost:80": "localhost", "127.0.0.1:8080": "127.0.0.1",
 		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[::1]:80": "::/64", "": "", ":80": "",
 	} {
-		if got := PlaceOf(host); got != want {
+		if got := OwnerKey(host); got != want {
 			t.Errorf("%s is at %q, want %q", host, got, want)
 		}
 	}
@@ -53,8 +53,8 @@ func TestBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, err := c.RoundTrip(r)
-		if peer.Place() != "127.0.0.1" {
-			t.Errorf("%s is at %q", url, peer.Place())
+		if peer.AddressKey() != "127.0.0.1" {
+			t.Errorf("%s is at %q", url, peer.AddressKey())
 		}
 		return resp, err
 	}
@@ -87,8 +87,8 @@ func TestBusy(t *testing.T) {
 	} else {
 		_ = resp.Body.Close()
 	}
-	if len(c.connected.counts) != 0 {
-		t.Errorf("left are %v", c.connected.counts)
+	if len(c.requests.counts) != 0 {
+		t.Errorf("left are %v", c.requests.counts)
 	}
 }
 
@@ -105,14 +105,14 @@ func TestCrowdLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RoundTrip(r); err == nil || len(c.connected.counts) != 0 {
-		t.Errorf("%v; left are %v", err, c.connected.counts)
+	if _, err := c.RoundTrip(r); err == nil || len(c.requests.counts) != 0 {
+		t.Errorf("%v; left are %v", err, c.requests.counts)
 	}
 	ctx, p := WithPeer(t.Context(), "")
-	p.connected = &c.connected
-	p.end()
-	if err := c.control(ctx, "tcp4", "127.0.0.1:80", nil); !errors.Is(err, context.Canceled) || len(c.connected.counts) != 0 {
-		t.Errorf("a request that is over: %v; left are %v", err, c.connected.counts)
+	p.counts = &c.requests
+	p.finish()
+	if err := c.control(ctx, "tcp4", "127.0.0.1:80", nil); !errors.Is(err, context.Canceled) || len(c.requests.counts) != 0 {
+		t.Errorf("a request that is over: %v; left are %v", err, c.requests.counts)
 	}
 	if err := c.control(t.Context(), "tcp4", netip.MustParseAddr("10.0.0.1").String()+":80", nil); !errors.Is(err, ErrAddress) {
 		t.Errorf("an address that is not allowed: %v", err)

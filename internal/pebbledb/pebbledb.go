@@ -44,10 +44,10 @@ func Open(dir string, o Options) (*pebble.DB, error) {
 			os.Exit(1)
 		}
 	}
-	db, err := pebble.Open(dir, o.pebble(dir))
+	db, err := pebble.Open(dir, o.pebbleOptions(dir))
 	switch {
 	case err == nil:
-		if err = o.identify(db); err != nil {
+		if err = o.checkFormat(db); err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	case strings.Contains(err.Error(), "temporarily unavailable"), strings.Contains(err.Error(), "lock held"):
@@ -59,8 +59,8 @@ func Open(dir string, o Options) (*pebble.DB, error) {
 	return db, nil
 }
 
-func (o *Options) pebble(dir string) *pebble.Options {
-	last := chatter{func(err error) { o.Fatal(fmt.Errorf("write %s in %s: %w", o.What, dir, err)) }}
+func (o *Options) pebbleOptions(dir string) *pebble.Options {
+	last := pebbleLogger{func(err error) { o.Fatal(fmt.Errorf("write %s in %s: %w", o.What, dir, err)) }}
 	p := &pebble.Options{
 		FS:                          o.FS,
 		Logger:                      last,
@@ -93,16 +93,16 @@ func (o *Options) pebble(dir string) *pebble.Options {
 	return p
 }
 
-// chatter is Pebble's logger. It drops messages, because Pebble also returns
+// pebbleLogger is Pebble's logger. It drops messages, because Pebble also returns
 // its errors.
-type chatter struct{ fatal func(error) }
+type pebbleLogger struct{ fatal func(error) }
 
-func (chatter) Infof(string, ...any)                {}
-func (chatter) Errorf(string, ...any)               {}
-func (c chatter) Fatalf(format string, args ...any) { c.fatal(fmt.Errorf(format, args...)) }
+func (pebbleLogger) Infof(string, ...any)                {}
+func (pebbleLogger) Errorf(string, ...any)               {}
+func (c pebbleLogger) Fatalf(format string, args ...any) { c.fatal(fmt.Errorf(format, args...)) }
 
-// identify checks the format. In a new database it writes the format.
-func (o *Options) identify(db *pebble.DB) error {
+// checkFormat checks the format. In a new database it writes the format.
+func (o *Options) checkFormat(db *pebble.DB) error {
 	format, err := Get(db, formatKey)
 	switch {
 	case err != nil:

@@ -13,7 +13,7 @@ import (
 // What is no such database is not opened, and is not changed.
 func TestForeign(t *testing.T) {
 	dir := t.TempDir()
-	db, err := pebble.Open(dir, &pebble.Options{Logger: chatter{}})
+	db, err := pebble.Open(dir, &pebble.Options{Logger: pebbleLogger{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,12 +28,12 @@ type Adapter struct {
 func (a *Adapter) Handle(h Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := h(w, r); err != nil {
-			a.answer(w, r, err)
+			a.writeError(w, r, err)
 		}
 	}
 }
 
-func (a *Adapter) answer(w http.ResponseWriter, r *http.Request, err error) {
+func (a *Adapter) writeError(w http.ResponseWriter, r *http.Request, err error) {
 	write := Write
 	if a.Write != nil {
 		write = a.Write

@@ -11,9 +11,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Unreadable turns an error of reading the body of a request into one that tells the client what
+// BodyError turns an error of reading the body of a request into one that tells the client what
 // is wrong with the body or the connection.
-func Unreadable(err error) error {
+func BodyError(err error) error {
 	if _, ok := errors.AsType[*resourcesync.Error](err); ok {
 		return err
 	}

@@ -48,7 +48,7 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d after %v is %+v", status, after, p)
 		}
 		for _, text := range []string{p.Title, p.Detail, p.Loc, p.Error()} {
-			if n := utf8.RuneCountInString(text); n > 2*maxWords+10 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+			if n := utf8.RuneCountInString(text); n > 2*maxText+10 || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
 				t.Errorf("%q shows %d characters: %q", body, n, text)
 			}
 		}

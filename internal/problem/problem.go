@@ -79,9 +79,9 @@ func NotAllowed(r *http.Request, methods string) error {
 	return p
 }
 
-// OnlyRead returns nil for GET and HEAD, and NotAllowed for every other method.
+// RequireRead returns nil for GET and HEAD, and NotAllowed for every other method.
 // methods are those that the URL takes, separated by commas.
-func OnlyRead(r *http.Request, methods string) error {
+func RequireRead(r *http.Request, methods string) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}

@@ -19,7 +19,7 @@ import (
 // Bounds of what Read takes from an answer.
 const (
 	maxDocument = 1 << 20 // bytes
-	maxWords    = 500     // runes of each text
+	maxText    = 500     // runes of each text
 )
 
 // Read is the client's end of Write: it returns the Problem that an
@@ -41,10 +41,10 @@ func Read(resp *http.Response, now time.Time) (*feed.Problem, error) {
 		p = &feed.Problem{Type: "about:blank"} // RFC 9457 section 4.2.1: nothing beyond the status
 	}
 	p.Status = resp.StatusCode
-	p.Title, p.Detail, p.Loc = line(p.Title), line(p.Detail), line(p.Loc)
+	p.Title, p.Detail, p.Loc = sanitize(p.Title), sanitize(p.Detail), sanitize(p.Loc)
 	p.Errors = p.Errors[:min(len(p.Errors), resourcesync.MaxErrors)]
 	for i := range p.Errors {
-		p.Errors[i].Loc, p.Errors[i].Detail = line(p.Errors[i].Loc), line(p.Errors[i].Detail)
+		p.Errors[i].Loc, p.Errors[i].Detail = sanitize(p.Errors[i].Loc), sanitize(p.Errors[i].Detail)
 	}
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
@@ -73,12 +73,12 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// line makes a text from a server safe for a terminal: one line of bounded
+// sanitize makes a text from a server safe for a terminal: one sanitize of bounded
 // length.
-func line(s string) string {
+func sanitize(s string) string {
 	r := []rune(s)
-	if len(r) > maxWords {
-		r = append(r[:maxWords], '…')
+	if len(r) > maxText {
+		r = append(r[:maxText], '…')
 	}
 	for i, c := range r {
 		if !unicode.IsPrint(c) {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	redraw = 100 * time.Millisecond // least time between two reports on a terminal
-	report = 10 * time.Second       // least time between two reports elsewhere
+	redrawInterval = 100 * time.Millisecond // least time between two reports on a terminal
+	reportInterval = 10 * time.Second       // least time between two reports elsewhere
 
 	Columns  = 79 // the most columns of a line on a terminal
 	barWidth = 20
@@ -31,16 +31,16 @@ type Line struct {
 	Now      func() time.Time
 
 	mu    sync.Mutex
-	told  time.Time // when it last reported
+	lastReport  time.Time // when it last reported
 	drawn bool      // the line is on the terminal
 }
 
-// Begin begins the reports: on a terminal at once, elsewhere after some time.
-func (l *Line) Begin() {
+// Start begins the reports: on a terminal at once, elsewhere after some time.
+func (l *Line) Start() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Terminal {
-		l.told = l.Now()
+		l.lastReport = l.Now()
 	}
 }
 
@@ -53,12 +53,12 @@ func (l *Line) Update(bar, text func(now time.Time) string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.Now()
-	switch since := now.Sub(l.told); {
-	case l.Terminal && since >= redraw:
-		l.told, l.drawn = now, true
+	switch since := now.Sub(l.lastReport); {
+	case l.Terminal && since >= redrawInterval:
+		l.lastReport, l.drawn = now, true
 		fmt.Fprintf(l.W, "\r\x1b[K%s", bar(now))
-	case !l.Terminal && since >= report:
-		l.told = now
+	case !l.Terminal && since >= reportInterval:
+		l.lastReport = now
 		fmt.Fprintf(l.W, "%s\n", text(now))
 	}
 }
@@ -85,7 +85,7 @@ func (l *Line) clearLocked() {
 	if l.drawn {
 		fmt.Fprint(l.W, "\r\x1b[K")
 		l.drawn = false
-		l.told = time.Time{}
+		l.lastReport = time.Time{}
 	}
 }
 

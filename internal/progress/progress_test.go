@@ -30,10 +30,10 @@ func TestTerminal(t *testing.T) {
 		}
 		out.Reset()
 	}
-	l.Begin()
+	l.Start()
 	l.Update(says("1"), says("text"))
 	told("\r\x1b[K1")
-	c.after(redraw - 1)
+	c.after(redrawInterval - 1)
 	l.Update(says("2"), says("text"))
 	told("")
 	c.after(1)
@@ -54,7 +54,7 @@ func TestElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	c := &clock{time.Unix(1, 0)}
 	l := &Line{W: &out, Now: c.Now}
-	l.Begin()
+	l.Start()
 	for range 25 {
 		c.after(time.Second)
 		l.Update(says("bar"), func(now time.Time) string { return now.Sub(time.Unix(1, 0)).String() })
@@ -69,7 +69,7 @@ func TestElsewhere(t *testing.T) {
 func TestQuiet(t *testing.T) {
 	var out bytes.Buffer
 	l := &Line{W: &out, Terminal: true, Quiet: true, Now: time.Now}
-	l.Begin()
+	l.Start()
 	l.Update(says("bar"), says("text"))
 	l.Note("note")
 	l.Clear()

@@ -77,7 +77,7 @@ func TestCommands(t *testing.T) {
 			}
 			ok(t, admin.Do(ctx, "xadd", "stream", id, field, "of "+id).Err())
 		}
-		ok(t, c.Writing().Do(ctx, func(try *Try) error {
+		ok(t, c.WriteCall().Do(ctx, func(try *Try) error {
 			keys, err := try.HKeys("hash")
 			slices.Sort(keys)
 			if err != nil || !slices.Equal(keys, []string{"a", "b"}) {
@@ -87,7 +87,7 @@ func TestCommands(t *testing.T) {
 				t.Errorf("fields are %q, %v", v, err)
 			}
 			all, err := try.HMGetAll([]string{"hash", "text", "nothing", "other"}, "a")
-			if text, _ := Said(err); !strings.HasPrefix(text, "WRONGTYPE") {
+			if text, _ := ReplyText(err); !strings.HasPrefix(text, "WRONGTYPE") {
 				t.Errorf("error is %v", err)
 			}
 			if len(all) != 4 || all[0].Text(0) != "1" || all[1] != nil || len(all[2]) != 1 || all[2][0] != nil || all[3].Text(0) != "3" {
@@ -112,7 +112,7 @@ func TestCommands(t *testing.T) {
 			t.Errorf("members are %q", members)
 		}
 		servers := 0
-		ok(t, c.Reading().Do(ctx, func(try *Try) error {
+		ok(t, c.ReadCall().Do(ctx, func(try *Try) error {
 			return try.EachMaster(func(try *Try) error {
 				info, err := try.Info()
 				if servers++; !strings.Contains(info, "redis_version:") {
@@ -133,7 +133,7 @@ func TestEnds(t *testing.T) {
 	c := connect(t, "redis://"+s.Addr, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
-	err := c.Writing().Do(ctx, func(try *Try) error {
+	err := c.WriteCall().Do(ctx, func(try *Try) error {
 		steps++
 		cancel()
 		_, err := try.Run(set, []string{"key"}, "value")
@@ -142,11 +142,11 @@ func TestEnds(t *testing.T) {
 	if errors.Is(err, feed.ErrUnavailable) || steps != 1 {
 		t.Errorf("%d steps, error is %v", steps, err)
 	}
-	if err := c.Writing().Do(ctx, func(*Try) error { steps++; return nil }); !errors.Is(err, context.Canceled) || steps != 1 {
+	if err := c.WriteCall().Do(ctx, func(*Try) error { steps++; return nil }); !errors.Is(err, context.Canceled) || steps != 1 {
 		t.Errorf("%d steps, error is %v", steps, err)
 	}
 	ok(t, c.Close())
-	write := c.Writing()
+	write := c.WriteCall()
 	if err := write.Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() || steps != 2 {
 		t.Errorf("%d steps, error is %v", steps, err)
 	}
@@ -174,18 +174,18 @@ func TestTimeout(t *testing.T) {
 	p := redistest.NewProxy(t, s.Addr)
 	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 2 * time.Second})
 	steps := 0
-	ok(t, c.Writing().Do(t.Context(), step(&steps)))
+	ok(t, c.WriteCall().Do(t.Context(), step(&steps)))
 	p.Hang(true)
 	begin := time.Now()
-	if err := c.Writing().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnknown) {
+	if err := c.WriteCall().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnknown) {
 		t.Errorf("a write: %v", err)
 	}
-	if err := c.Reading().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+	if err := c.ReadCall().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
 		t.Errorf("a read: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.Reading().Do(ctx, step(&steps)); !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.ReadCall().Do(ctx, step(&steps)); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a read that must not take as long: %v", err)
 	}
 	if d := time.Since(begin); d > 30*time.Second {

@@ -28,12 +28,12 @@ func TestTooManyClients(t *testing.T) {
 		c := connect(t, url, Options{})
 		steps := 0
 		for range 20 {
-			write := c.Writing()
+			write := c.WriteCall()
 			err := write.Once(t.Context(), step(&steps))
 			if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || write.Lost() {
 				t.Errorf("%s: a write: %v", url, err)
 			}
-			if err := c.Reading().Once(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+			if err := c.ReadCall().Once(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
 				t.Errorf("%s: a read: %v", url, err)
 			}
 		}
@@ -41,7 +41,7 @@ func TestTooManyClients(t *testing.T) {
 			continue
 		}
 		steps = 0
-		err := c.Writing().Do(t.Context(), func(try *Try) error {
+		err := c.WriteCall().Do(t.Context(), func(try *Try) error {
 			if steps == 1 {
 				free()
 			}
@@ -86,7 +86,7 @@ func TestMeaning(t *testing.T) {
 		{"a script's mistake", c, runs(unknown), nil, false, false, "Unknown Redis command"},
 	} {
 		steps := 0
-		for _, call := range []*Call{test.conn.Reading(), test.conn.Writing()} {
+		for _, call := range []*Call{test.conn.ReadCall(), test.conn.WriteCall()} {
 			err := call.Do(ctx, func(try *Try) error { steps++; return test.step(try) })
 			if err == nil {
 				t.Errorf("%s: no error", test.what)
@@ -97,7 +97,7 @@ func TestMeaning(t *testing.T) {
 					t.Errorf("%s: %v", test.what, err)
 				}
 			}
-			if text, answered := Said(err); !answered || !strings.Contains(text, test.says) {
+			if text, answered := ReplyText(err); !answered || !strings.Contains(text, test.says) {
 				t.Errorf("%s: Redis said %q", test.what, text)
 			}
 			if Denied(err) != test.denied || Forbidden(err) != test.forbidden {
@@ -110,39 +110,39 @@ func TestMeaning(t *testing.T) {
 	}
 
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
-	if err := c.Writing().Do(ctx, runs(set)); !errors.Is(err, feed.ErrFull) {
+	if err := c.WriteCall().Do(ctx, runs(set)); !errors.Is(err, feed.ErrFull) {
 		t.Errorf("full: %v", err)
 	}
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
 
 	ok(t, admin.ReplicaOf(ctx, "127.0.0.1", "1").Err())
 	steps := 0
-	write := c.Writing()
-	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != tries || write.Lost() {
+	write := c.WriteCall()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != maxTries || write.Lost() {
 		t.Errorf("a replica, after %d tries: %v", steps, err)
 	}
 	ok(t, admin.ReplicaOf(ctx, "no", "one").Err())
-	ok(t, c.Writing().Do(ctx, step(&steps)))
+	ok(t, c.WriteCall().Do(ctx, step(&steps)))
 
 	s.Kill()
 	steps = 0
-	write = c.Writing()
-	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != tries || write.Lost() {
+	write = c.WriteCall()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != maxTries || write.Lost() {
 		t.Errorf("killed, after %d tries: %v", steps, err)
 	}
 	steps = 0
-	if err := c.Writing().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != 1 {
+	if err := c.WriteCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != 1 {
 		t.Errorf("killed, after %d tries: %v", steps, err)
 	}
 	s.Restart()
-	ok(t, c.Writing().Do(ctx, step(&steps)))
+	ok(t, c.WriteCall().Do(ctx, step(&steps)))
 }
 
 // What a step refuses is not tried again.
 func TestRefuse(t *testing.T) {
 	c := connect(t, "redis://localhost", Options{})
 	steps := 0
-	err := c.Writing().Do(t.Context(), func(*Try) error {
+	err := c.WriteCall().Do(t.Context(), func(*Try) error {
 		steps++
 		return Refuse(fmt.Errorf("this once: %w", feed.ErrGone))
 	})
@@ -164,26 +164,26 @@ func TestLost(t *testing.T) {
 	warm := func(n int32) {
 		t.Helper()
 		lose.Store(0)
-		ok(t, c.Reading().Do(ctx, func(try *Try) error { _, err := try.HKeys("nothing"); return err }))
+		ok(t, c.ReadCall().Do(ctx, func(try *Try) error { _, err := try.HKeys("nothing"); return err }))
 		lose.Store(n)
 		steps = 0
 	}
 
 	warm(1)
-	write := c.Writing()
+	write := c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); err != nil || steps != 2 || !write.Lost() {
 		t.Errorf("a write, %d tries: %v", steps, err)
 	}
 	warm(1)
-	if err := c.Writing().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnknown) || steps != 1 {
+	if err := c.WriteCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnknown) || steps != 1 {
 		t.Errorf("one try of a write: %v", err)
 	}
 	warm(1)
-	if err := c.Reading().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+	if err := c.ReadCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
 		t.Errorf("one try of a read: %v", err)
 	}
 	warm(1)
-	err := c.Writing().Do(ctx, func(try *Try) error {
+	err := c.WriteCall().Do(ctx, func(try *Try) error {
 		if err := step(&steps)(try); err != nil {
 			return err
 		}
@@ -193,18 +193,18 @@ func TestLost(t *testing.T) {
 		t.Errorf("a refusal, after one try may have been done: %v", err)
 	}
 	warm(1)
-	write = c.Writing()
+	write = c.WriteCall()
 	err = write.Once(ctx, func(try *Try) error { _, err := try.HMGet("hash", "a"); return err })
 	if !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
 		t.Errorf("a command of a write that only reads: %v", err)
 	}
 	warm(1)
-	err = c.Writing().Once(ctx, func(try *Try) error { return try.ZRem("key", "a") })
+	err = c.WriteCall().Once(ctx, func(try *Try) error { return try.ZRem("key", "a") })
 	if !errors.Is(err, feed.ErrUnknown) {
 		t.Errorf("a plain command that writes: %v", err)
 	}
 	warm(1)
-	err = c.Writing().Once(ctx, func(try *Try) error {
+	err = c.WriteCall().Once(ctx, func(try *Try) error {
 		return try.RunAll(set, 3, func(i int) ([]string, []any) { return []string{"key"}, []any{i} }, func(int, Answer) {})
 	})
 	if !errors.Is(err, feed.ErrUnknown) {
@@ -214,8 +214,8 @@ func TestLost(t *testing.T) {
 	// A greeting is no write.
 	warm(1 << 30)
 	steps = 0
-	_ = c.Writing().Do(ctx, step(&steps)) // breaks the connections that are there
-	write = c.Writing()
+	_ = c.WriteCall().Do(ctx, step(&steps)) // breaks the connections that are there
+	write = c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
 		t.Errorf("a greeting: %v", err)
 	}
@@ -247,14 +247,14 @@ func TestUnlikeServers(t *testing.T) {
 		name, url, want string
 		untrusted       bool
 	}{
-		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it speaks TLS, its URL begins with rediss://", false},
-		{"TLS expected", "rediss://" + silent.Addr().String(), "no answer from Redis in time; if it does not speak TLS, its URL begins with redis://", false},
+		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it uses TLS, its URL must start with rediss://", false},
+		{"TLS expected", "rediss://" + silent.Addr().String(), "timeout: no reply from Redis; if it does not use TLS, its URL must start with redis://", false},
 		{"unknown certificate", "rediss://" + speaks.Addr().String(), "failed to verify certificate", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := connect(t, tt.url, Options{Timeout: 100 * time.Millisecond})
 			steps := 0
-			err := c.Reading().Once(t.Context(), step(&steps))
+			err := c.ReadCall().Once(t.Context(), step(&steps))
 			if !errors.Is(err, feed.ErrUnavailable) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Once() = %v, want %q", err, tt.want)
 			}
@@ -263,7 +263,7 @@ func TestUnlikeServers(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if err := c.Reading().Once(ctx, step(&steps)); strings.Count(err.Error(), "deadline exceeded") > 0 {
+			if err := c.ReadCall().Once(ctx, step(&steps)); strings.Count(err.Error(), "deadline exceeded") > 0 {
 				t.Errorf("Once() = %v, want no text of package context", err)
 			}
 		})

@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 			if flush {
 				ok(t, s.Client().ScriptFlush(t.Context()).Err())
 			}
-			ok(t, c.Writing().Do(t.Context(), func(try *Try) error {
+			ok(t, c.WriteCall().Do(t.Context(), func(try *Try) error {
 				a, err := try.Run(set, []string{"key"}, "value")
 				if a.Word() != "ok" || a.Text(1) != "value" || a.Number(2) != 7 {
 					t.Errorf("answer is %q", a)
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 		for source, want := range map[string]Answer{
 			`return 'text'`: {"text"}, `return 5`: {int64(5)}, `return false`: {nil}, `return { 'a', false, 3 }`: {"a", nil, int64(3)}, `return {}`: {},
 		} {
-			ok(t, c.Reading().Do(t.Context(), func(try *Try) error {
+			ok(t, c.ReadCall().Do(t.Context(), func(try *Try) error {
 				a, err := try.Run(NewScript(source, nil), []string{"key"})
 				if !slices.Equal(a, want) {
 					t.Errorf("%s: %q", source, a)
@@ -62,7 +62,7 @@ func TestRunAll(t *testing.T) {
 		const n = 100
 		run := func(no int) (answers map[int]int64, err error) {
 			answers = make(map[int]int64)
-			err = c.Writing().Once(t.Context(), func(try *Try) error {
+			err = c.WriteCall().Once(t.Context(), func(try *Try) error {
 				return try.RunAll(twice, n, func(i int) ([]string, []any) {
 					if i == no {
 						return []string{fmt.Sprint(i)}, []any{3}
@@ -90,7 +90,7 @@ func TestRunAll(t *testing.T) {
 				}
 			}
 		}
-		ok(t, c.Writing().Once(t.Context(), func(try *Try) error { return try.RunAll(twice, 0, nil, nil) }))
+		ok(t, c.WriteCall().Once(t.Context(), func(try *Try) error { return try.RunAll(twice, 0, nil, nil) }))
 	})
 }
 
@@ -103,7 +103,7 @@ func TestWait(t *testing.T) {
 		ctx := t.Context()
 		wait := func(c *Conn, value string) (a Answer, err error) {
 			steps := 0
-			err = c.Writing().Do(ctx, func(try *Try) (err error) {
+			err = c.WriteCall().Do(ctx, func(try *Try) (err error) {
 				steps++
 				a, err = try.RunWait(set, []string{"key"}, value)
 				return err
@@ -116,7 +116,7 @@ func TestWait(t *testing.T) {
 		for range 2 {
 			ok(t, s.Client().ScriptFlush(ctx).Err())
 			_, err := wait(c, "value")
-			if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "0 replicas have it, and 1 are waited for") {
+			if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "confirmed by 0 replicas, want 1") {
 				t.Errorf("error is %v", err)
 			}
 			if a, err := wait(c, ""); err != nil || a.Word() != "no" {
@@ -124,8 +124,8 @@ func TestWait(t *testing.T) {
 			}
 		}
 		steps := 0
-		ok(t, c.Writing().Do(ctx, step(&steps)))
-		ok(t, connect(t, url, Options{}).Writing().Do(ctx, func(try *Try) error {
+		ok(t, c.WriteCall().Do(ctx, step(&steps)))
+		ok(t, connect(t, url, Options{}).WriteCall().Do(ctx, func(try *Try) error {
 			_, err := try.RunWait(set, []string{"key"}, "value")
 			return err
 		}))

@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// Every is how often a file is read.
-const Every = 2 * time.Second
+// DefaultPause is how often a file is read.
+const DefaultPause = 2 * time.Second
 
 // A Document is read again and again. While it cannot be used, its last good content
 // stays in force; the log says so once for each error, and Err returns the error.
@@ -28,8 +28,8 @@ type Document struct {
 	// Pause returns the time until the next reading. It gets the error of the last one.
 	// Nil: Every.
 	Pause func(error) time.Duration
-	// Asked.Wake makes Watch read the document at once. Nil: never.
-	Asked backoff.Wakeup
+	// Requested.Wake makes Watch read the document at once. Nil: never.
+	Requested backoff.Wakeup
 
 	mu  sync.Mutex
 	err error
@@ -39,15 +39,15 @@ type Document struct {
 // call it.
 func (d *Document) Watch(ctx context.Context) {
 	for {
-		pause := Every
+		pause := DefaultPause
 		if d.Pause != nil {
 			pause = d.Pause(d.Err())
 		}
-		if backoff.SleepOrWake(ctx, pause, d.Asked) != nil {
+		if backoff.SleepOrWake(ctx, pause, d.Requested) != nil {
 			return
 		}
 		before := d.Err()
-		changed, err := d.Look(ctx)
+		changed, err := d.Load(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -61,8 +61,8 @@ func (d *Document) Watch(ctx context.Context) {
 	}
 }
 
-// Look reads the document once. It reports whether it changed.
-func (d *Document) Look(ctx context.Context) (changed bool, err error) {
+// Load reads the document once. It reports whether it changed.
+func (d *Document) Load(ctx context.Context) (changed bool, err error) {
 	changed, err = d.Read(ctx)
 	d.mu.Lock()
 	d.err = err

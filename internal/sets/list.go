@@ -59,7 +59,7 @@ func listLimit(r *http.Request) (int, error) {
 // parameter prefix. With details=1 it says of each what the hub knows besides. A list that
 // has not all of them says where the next begins.
 func (s *Server) ServeAll(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	most, err := listLimit(r)

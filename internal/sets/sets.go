@@ -119,12 +119,12 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	case http.MethodGet, http.MethodHead:
 		err = access.MayFollow(ctx, set)
 	case http.MethodPut:
-		trail.From(ctx).Begin(trail.Describe, set)
+		trail.FromContext(ctx).SetAction(trail.Describe, set)
 		if err = access.MayPublish(ctx, set); err == nil {
 			err = advise(s.put(w, r, set), describeAgain)
 		}
 	case http.MethodDelete:
-		trail.From(ctx).Begin(trail.Delete, set)
+		trail.FromContext(ctx).SetAction(trail.Delete, set)
 		if err = access.MayOperate(ctx); err == nil {
 			err = advise(s.delete(ctx, set), "unknown whether the set was deleted: look at it first (GET), and send the request again only if the set is there and nobody has made it anew since")
 		}

@@ -42,7 +42,7 @@ type Networks []netip.Prefix
 
 // Decode reads networks. envconfig calls it.
 func (n *Networks) Decode(text string) error {
-	for _, part := range parts(text) {
+	for _, part := range splitList(text) {
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
 			return err
@@ -55,9 +55,9 @@ func (n *Networks) Decode(text string) error {
 	return nil
 }
 
-// parts splits a text at its commas, and removes the blanks around each part. An empty
-// text has no parts.
-func parts(text string) []string {
+// splitList splits a text at its commas, and removes the blanks around each part. An empty
+// text has no splitList.
+func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}

@@ -69,9 +69,9 @@ func TestLine(t *testing.T) {
 		b.Add(published("demo"), http.StatusOK)
 		b.Add(&Record{}, http.StatusOK)       // reads
 		b.Add(&Record{}, http.StatusNotFound) // does nothing
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		text, err := os.ReadFile(b.path)
-		want := `{"time":"` + time.Now().Add(-writeEvery).UTC().Format("2006-01-02T15:04:05.000000Z") + `","requestId":"id","caller":"alice","client":"192.0.2.1","action":"publish","set":"demo","changes":3,"cursor":"7-0","status":200,"outcome":"done"}` + "\n"
+		want := `{"time":"` + time.Now().Add(-writeInterval).UTC().Format("2006-01-02T15:04:05.000000Z") + `","requestId":"id","caller":"alice","client":"192.0.2.1","action":"publish","set":"demo","changes":3,"cursor":"7-0","status":200,"outcome":"done"}` + "\n"
 		if err != nil || string(text) != want {
 			t.Errorf("%s, %v, want %s", text, err, want)
 		}
@@ -103,16 +103,16 @@ func TestFileIsReplaced(t *testing.T) {
 		b.Reopen()
 		synctest.Wait()
 		b.Add(published("b"), http.StatusOK)
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		if old, now := lines(t, b.path+".1"), lines(t, b.path); len(old) != 1 || len(now) != 1 || now[0]["set"] != "b" {
 			t.Errorf("after Reopen: %v and %v", old, now)
 		}
 		if err := os.Remove(b.path); err != nil {
 			t.Fatal(err)
 		}
-		b.pass(lookEvery)
+		b.pass(checkInterval)
 		b.Add(published("c"), http.StatusOK)
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		if now := lines(t, b.path); len(now) != 1 || now[0]["set"] != "c" {
 			t.Errorf("after it was removed: %v", now)
 		}
@@ -131,14 +131,14 @@ func TestFileCannotBeMadeAnew(t *testing.T) {
 		if err := os.Rename(dir, dir+".old"); err != nil {
 			t.Fatal(err)
 		}
-		b.pass(lookEvery)
+		b.pass(checkInterval)
 		for range 20 {
 			b.Add(published("a"), http.StatusOK) // to the file as it was
-			if b.pass(writeEvery); b.Err() == nil {
+			if b.pass(writeInterval); b.Err() == nil {
 				t.Fatal("it says that nothing is wrong")
 			}
 		}
-		if n := len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")); n != 1 {
+		if n := len(b.said.Lines(t, "writing the audit log failed; lines are lost")); n != 1 {
 			t.Errorf("the log says it %d times: %s", n, &b.said)
 		}
 		if old := lines(t, filepath.Join(dir+".old", filepath.Base(b.path))); len(old) != 20 || b.Lost() != 0 {
@@ -147,7 +147,7 @@ func TestFileCannotBeMadeAnew(t *testing.T) {
 		if err := os.Rename(dir+".old", dir); err != nil {
 			t.Fatal(err)
 		}
-		if b.pass(lookEvery + writeEvery); b.Err() != nil {
+		if b.pass(checkInterval + writeInterval); b.Err() != nil {
 			t.Errorf("it is still %v", b.Err())
 		}
 	})
@@ -195,18 +195,18 @@ func TestWriteFails(t *testing.T) {
 		for i := range 5 {
 			b.Add(published(fmt.Sprint(i)), http.StatusOK)
 		}
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		if b.Err() == nil || b.Lost() != 4 || b.Lines() != 1 {
 			t.Errorf("%d lines, %d lost, %v", b.Lines(), b.Lost(), b.Err())
 		}
 		b.Add(published("5"), http.StatusOK)
-		b.pass(writeEvery)
-		if b.Lost() != 5 || len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")) != 1 {
+		b.pass(writeInterval)
+		if b.Lost() != 5 || len(b.said.Lines(t, "writing the audit log failed; lines are lost")) != 1 {
 			t.Errorf("%d lost; %s", b.Lost(), &b.said)
 		}
 		full.room = 1 << 20
 		b.Add(published("6"), http.StatusOK)
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		b.Close()
 		text, _ := os.ReadFile(b.path)
 		all := strings.Split(string(text), "\n")
@@ -219,12 +219,12 @@ func TestWriteFails(t *testing.T) {
 func TestTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		for range mostWait + 10 {
+		for range maxQueue + 10 {
 			b.Add(published("a"), http.StatusOK)
 		}
 		b.Close()
 		all := lines(t, b.path)
-		if last := all[len(all)-1]; len(all) != mostWait+1 || last["action"] != "lost" || last["count"] != 10.0 || b.Lost() != 10 {
+		if last := all[len(all)-1]; len(all) != maxQueue+1 || last["action"] != "lost" || last["count"] != 10.0 || b.Lost() != 10 {
 			t.Errorf("%d lines, the last is %v, %d lost", len(all), last, b.Lost())
 		}
 	})
@@ -242,7 +242,7 @@ func TestFlood(t *testing.T) {
 			}
 			b.Add(&Record{Client: from, Method: "GET", Path: "/sets"}, http.StatusUnauthorized)
 		}
-		b.pass(lookEvery)
+		b.pass(checkInterval)
 		b.Add(published("a"), http.StatusOK)
 		b.Close()
 		all, sum, publishes := lines(t, b.path), 0.0, 0
@@ -259,7 +259,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("%v", l)
 			}
 		}
-		if sum != n || publishes != 1 || len(all) > 2*(mostSingle+mostCounts+1) {
+		if sum != n || publishes != 1 || len(all) > 2*(maxSingle+maxFloods+1) {
 			t.Errorf("%d lines count %v, and %d publishes", len(all), sum, publishes)
 		}
 	})

@@ -546,7 +546,7 @@ func TestKeysOfTheWeb(t *testing.T) {
 		t.Errorf("without keys: %v", err)
 	}
 	look := func() error {
-		_, err := a.keys.document.Look(t.Context())
+		_, err := a.keys.document.Load(t.Context())
 		return err
 	}
 	serve(http.StatusOK, set(t, "ec", "hmac"))

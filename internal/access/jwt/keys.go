@@ -71,7 +71,7 @@ type key struct {
 // runs.
 func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 	k := &Keys{from: from, asked: backoff.NewWakeup()}
-	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.look, Pause: k.pause, Asked: k.asked}
+	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.look, Pause: k.pause, Requested: k.asked}
 	if isURL(from) {
 		if err := checkURL(from); err != nil {
 			return nil, err
@@ -84,7 +84,7 @@ func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 		}
 		return k, nil
 	}
-	if _, err := k.document.Look(context.Background()); err != nil {
+	if _, err := k.document.Load(context.Background()); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -99,7 +99,7 @@ func (k *Keys) pause(err error) time.Duration {
 	defer k.mu.Unlock()
 	switch {
 	case k.http == nil:
-		return reread.Every
+		return reread.DefaultPause
 	case k.looked.IsZero():
 		return 0
 	case err != nil:

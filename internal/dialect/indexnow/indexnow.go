@@ -116,7 +116,7 @@ func (o *engines) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdic
 	if err != nil {
 		return outlet.Unanswered(err, outlet.Again, peer)
 	}
-	place, why := peer.Place(), ""
+	place, why := peer.AddressKey(), ""
 	switch status {
 	case http.StatusOK, http.StatusAccepted:
 		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: place}
@@ -130,7 +130,7 @@ func (o *engines) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdic
 	default:
 		why = "the search engine has not taken the URLs"
 	}
-	f := outbound.Answered(why, status)
+	f := outbound.StatusFailure(why, status)
 	return outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: place}
 }
 
@@ -160,10 +160,10 @@ func (o *engines) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdic
 	if err != nil {
 		return outlet.Unanswered(err, outlet.Again, peer)
 	}
-	v := outlet.Verdict{Decision: outlet.Again, Status: status, Place: peer.Place()}
+	v := outlet.Verdict{Decision: outlet.Again, Status: status, Place: peer.AddressKey()}
 	switch {
 	case status != http.StatusOK:
-		f := outbound.Answered("the file with the key cannot be read at "+p.KeyLocation, status)
+		f := outbound.StatusFailure("the file with the key cannot be read at "+p.KeyLocation, status)
 		v.Error, v.Outcome = f.Text, f.Outcome
 	case strings.TrimSpace(strings.TrimPrefix(string(text), "\ufeff")) != p.Key:
 		v.Error, v.Outcome = "the file at "+p.KeyLocation+" has another text than the key", outbound.Other

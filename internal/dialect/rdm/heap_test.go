@@ -27,7 +27,7 @@ func TestOrderedKeepsNoPages(t *testing.T) {
 		}
 	})
 	var found []string
-	kept := testutil.KeptBytes(t, func() any {
+	kept := testutil.RetainedBytes(t, func() any {
 		for e, err := range v.ordered(all) {
 			if err != nil {
 				t.Fatal(err)

@@ -205,7 +205,7 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request) (*Reader, error) {
 	case "gzip", "x-gzip":
 		z, err := gunzip.NewReader(body)
 		if err != nil {
-			return nil, problem.Unreadable(err)
+			return nil, problem.BodyError(err)
 		}
 		body = io.NopCloser(z)
 	default:

@@ -118,7 +118,7 @@ func (r *Reader) Next() (*Object, error) {
 
 // ofText makes an error about the text of one of reading, if the text is at fault.
 func ofText(err error) error {
-	if wrong, ok := errors.AsType[*resourcesync.Error](problem.Unreadable(err)); ok {
+	if wrong, ok := errors.AsType[*resourcesync.Error](problem.BodyError(err)); ok {
 		return wrong
 	}
 	return err

@@ -433,7 +433,7 @@ func (g *getting) read(resp *http.Response, u *url.URL, cancel context.CancelFun
 		g.Part = nil
 		return errWrong{tooLong}
 	}
-	in := outbound.NewPaced(resp.Body, stallBytes, g.opts.Stall, cancel)
+	in := outbound.NewPacedReader(resp.Body, stallBytes, g.opts.Stall, cancel)
 	defer in.Stop()
 	_, err := io.Copy(&g.body, io.LimitReader(in, most-g.Size()+1))
 	if d, ok := errors.AsType[*diskError](err); ok {

@@ -135,7 +135,7 @@ func (h *hosts) answered(name string, resp *http.Response) {
 	}
 	pause := min(problem.RetryAfter(resp.Header, time.Now()), longest)
 	if pause == 0 {
-		pause = backoff.Doubled(firstPause, mostPause, at.busy)
+		pause = backoff.Exponential(firstPause, mostPause, at.busy)
 	}
 	at.busy++
 	if until := time.Now().Add(pause); until.After(at.until) {
@@ -154,6 +154,6 @@ func (h *hosts) unanswered(name string, began time.Time) {
 	if waited <= shortPause || at.heard.After(began) || at.until.After(now) {
 		return
 	}
-	at.until, at.silent = now.Add(backoff.Doubled(waited, mostPause, at.busy)), true
+	at.until, at.silent = now.Add(backoff.Exponential(waited, mostPause, at.busy)), true
 	at.busy++
 }

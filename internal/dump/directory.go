@@ -18,40 +18,39 @@ import (
 )
 
 var (
-	errInUse   = errors.New("another process makes dumps there")
-	errForeign = errors.New("it has files, and they are no dumps")
+	errInUse   = errors.New("directory is in use by another process that creates dumps")
+	errForeign = errors.New("directory has files that are not dumps")
 )
 
-// The names in a place. Nothing in stateDir is for readers.
+// Names in a directory. Files in stateDir are not published.
 const (
 	stateDir    = ".rsdump"
 	historyFile = stateDir + "/history.json"
 	temporary   = stateDir + "/tmp"
 )
 
-// HashesDir is a directory below that of the dumps where whoever makes a Listing may remember
-// the hashes of files between runs.
+// HashesDir is a subdirectory of the dumps' directory in which a Listing may cache the hashes of
+// files between runs.
 const HashesDir = stateDir + "/hashes"
 
-// ListingDir is a directory below that of the dumps where a Listing may keep what it needs until
-// its end. It does not exist unless a Listing makes it.
+// ListingDir is a subdirectory of the dumps' directory in which a Listing may store temporary files
+// until it ends. It does not exist unless a Listing creates it.
 const ListingDir = stateDir + "/listing"
 
-// dated is in the names that a run gives to its files.
-var dated = regexp.MustCompile(`-\d{8}T\d{6}Z`)
+// datedName matches the names that a run gives its files.
+var datedName = regexp.MustCompile(`-\d{8}T\d{6}Z`)
 
-// A place is the directory with the dumps.
-type place struct {
+// A directory is the directory with the dumps.
+type directory struct {
 	dir  string
 	opts *Options
 	lock *os.File
 	history
 }
 
-// openPlace opens the place in a directory, repairs it after a run that was killed, and locks
-// it until close.
-func openPlace(dir string, o *Options) (_ *place, err error) {
-	p := &place{dir: dir, opts: o}
+// openDirectory opens a directory, repairs it if a run was killed, and locks it until close.
+func openDirectory(dir string, o *Options) (_ *directory, err error) {
+	p := &directory{dir: dir, opts: o}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -79,12 +78,12 @@ func openPlace(dir string, o *Options) (_ *place, err error) {
 	return p, nil
 }
 
-func (p *place) close() error { return p.lock.Close() }
+func (p *directory) close() error { return p.lock.Close() }
 
-func (p *place) path(name string) string { return filepath.Join(p.dir, filepath.FromSlash(name)) }
+func (p *directory) path(name string) string { return filepath.Join(p.dir, filepath.FromSlash(name)) }
 
-// repair reads the history, and finishes what a run that was killed has begun.
-func (p *place) repair() error {
+// repair reads the history, and completes the publication of a run that was killed.
+func (p *directory) repair() error {
 	b, err := os.ReadFile(p.path(historyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return p.sweep()
@@ -94,21 +93,21 @@ func (p *place) repair() error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("read what was published: %w", err)
+		return fmt.Errorf("read the history of dumps: %w", err)
 	case p.history.Format != format:
-		return fmt.Errorf("the dumps in %s have format %q, and this version of rshub knows only format %s", p.dir, p.history.Format, format)
+		return fmt.Errorf("dumps in %s: got format %q, want %s; another version of rshub created them", p.dir, p.history.Format, format)
 	case len(p.Runs) > 0 && p.history.URL != p.opts.URL:
-		return fmt.Errorf("the dumps in %s are for %s, and that cannot be changed to %s: take another directory", p.dir, p.history.URL, p.opts.URL)
+		return fmt.Errorf("dumps in %s: got URL %s, want %s; the URL cannot be changed, use another directory", p.dir, p.history.URL, p.opts.URL)
 	}
 	return p.publish()
 }
 
-// publish writes the documents of the history, and then removes the files that they do not
-// name. A document that names something new is written after what it names is durable.
-func (p *place) publish() error {
+// publish writes the documents of the history, and then removes unreferenced files. A document is
+// written only after all files that it references are durable.
+func (p *directory) publish() error {
 	for _, d := range p.documents() {
-		if _, err := os.Stat(p.path(d.name)); err == nil && dated.MatchString(d.name) {
-			continue // it never changes
+		if _, err := os.Stat(p.path(d.name)); err == nil && datedName.MatchString(d.name) {
+			continue // immutable
 		}
 		var b bytes.Buffer
 		if err := d.WriteXML(&b); err != nil {
@@ -118,51 +117,51 @@ func (p *place) publish() error {
 			return err
 		}
 	}
-	if err := durable.SyncDir(p.dir); err != nil { // also the names that a run gave before it was killed
+	if err := durable.SyncDir(p.dir); err != nil { // includes the renames of a run that was killed
 		return err
 	}
 	return p.sweep()
 }
 
-// replace gives a file its content in one step, unless the file has it.
-func (p *place) replace(name string, content []byte) error {
+// replace sets the content of a file atomically, unless the file already has it.
+func (p *directory) replace(name string, content []byte) error {
 	if was, err := os.ReadFile(p.path(name)); err == nil && bytes.Equal(was, content) {
 		return nil
 	}
-	f, err := p.create(filepath.Base(name))
+	f, err := p.createTemp(filepath.Base(name))
 	if err != nil {
 		return err
 	}
 	if _, err := f.Write(content); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	return p.put(f, name)
+	return p.install(f, name)
 }
 
-// create makes a temporary file. The name is anew in each run.
-func (p *place) create(name string) (*os.File, error) {
+// createTemp creates a temporary file. The name must be unique within a run.
+func (p *directory) createTemp(name string) (*os.File, error) {
 	if err := p.opts.step("create " + name); err != nil {
 		return nil, err
 	}
 	file := p.path(temporary + "/" + name)
-	// What a killed run left is removed, not opened: it could be a link to a file elsewhere.
+	// Remove a leftover of a killed run instead of opening it: it could be a link to another file.
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	return os.OpenFile(file, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 }
 
-// put closes a temporary file, and moves it to its place, where it is durable.
-func (p *place) put(f *os.File, name string) error {
+// install closes a temporary file and renames it to name, durably.
+func (p *directory) install(f *os.File, name string) error {
 	if err := p.opts.step("put " + name); err != nil {
 		return errors.Join(err, f.Close())
 	}
 	return durable.Replace(f, p.path(name))
 }
 
-// sweep removes the files that nothing names.
-func (p *place) sweep() error {
-	named := p.named()
+// sweep removes the files that no document references.
+func (p *directory) sweep() error {
+	named := p.referencedFiles()
 	for dir, prefixes := range map[string][]string{
 		".":       {"resourcedump-", "changedump-", "changelist-", "unreadable-"},
 		stateDir:  {"state-"},
