@@ -31,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 		{"version", 0, "rsmirror "},
 		{"", 2, "URL and DIR"},
 		{"https://example.org d -once", 2, "flag -once must be before URL and DIR"},
-		{"-retry 5 https://example.org d", 2, "a duration is a number with its unit"},
+		{"-retry 5 https://example.org d", 2, "want a duration with a unit"},
 		{"audit -strip https://example.org/ d", 2, "rsmirror audit has no flag -strip"},
 		{"secret@example.org d", 2, "http://"},
 		{"https://example.org", 2, "URL and DIR"},

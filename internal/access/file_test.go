@@ -93,12 +93,12 @@ func TestTokensFileIsReadAnew(t *testing.T) {
 			if b.file.Err() == nil || b.file.Version() != version {
 				t.Error("nobody notices that the file is bad")
 			}
-			if once := said(); strings.Count(once, "stays in force") != 1 || strings.Contains(once, "THESECRET") {
+			if once := said(); strings.Count(once, "remains in effect") != 1 || strings.Contains(once, "THESECRET") {
 				t.Errorf("the log says %s", once)
 			}
 			time.Sleep(10 * reread.DefaultPause)
 			synctest.Wait()
-			if strings.Count(said(), "stays in force") != 1 {
+			if strings.Count(said(), "remains in effect") != 1 {
 				t.Errorf("the log says it again: %s", said())
 			}
 		}

@@ -41,13 +41,13 @@ func TestBackupRefused(t *testing.T) {
 		want    string // empty: it is taken
 	}{
 		{"whole", whole, ""},
-		{"without its end", archived(t, "changes/a", "a"), "ended early"},
+		{"without its end", archived(t, "changes/a", "a"), "incomplete"},
 		{"cut within a file", whole[:1500], "unexpected EOF"},
-		{"cut between files", whole[:512+2048], "ended early"},
-		{"empty", nil, "ended early"},
+		{"cut between files", whole[:512+2048], "incomplete"},
+		{"empty", nil, "incomplete"},
 		{"no archive", bytes.Repeat([]byte("<html>"), 200), "tar"},
-		{"a file outside", archived(t, "../evil", "x", archiveEnd, ""), "outside"},
-		{"an absolute file", archived(t, "/tmp/evil", "x", archiveEnd, ""), "outside"},
+		{"a file outside", archived(t, "../evil", "x", archiveEnd, ""), "invalid path"},
+		{"an absolute file", archived(t, "/tmp/evil", "x", archiveEnd, ""), "invalid path"},
 		{"a file twice", archived(t, "a", "1", "a", "2", archiveEnd, ""), "exists"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestFilesAreReadAnew(t *testing.T) {
 		if b.serial() != want || !b.files.Expires().Equal(ends) || b.files.Err() != nil {
 			t.Errorf("certificate %d until %v, %v", b.serial(), b.files.Expires(), b.files.Err())
 		}
-		if lines := b.log.Lines(t, "the certificate in "+b.Cert+" changed, and the change is in force"); len(lines) != 1 {
+		if lines := b.log.Lines(t, "the certificate in "+b.Cert+" changed; the new content is in effect"); len(lines) != 1 {
 			t.Errorf("the log: %s", &b.log)
 		}
 	})
@@ -120,7 +120,7 @@ func TestDirectoryIsReplaced(t *testing.T) {
 func TestBadFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
-		cannot := "the certificate in " + b.Cert + " cannot be used: what was read before stays in force"
+		cannot := "the certificate in " + b.Cert + " is invalid; the previous content remains in effect"
 		other := certtest.New(t)
 		_, foreign := other.Make(time.Time{}, time.Now().Add(time.Hour))
 		for _, test := range []struct {
@@ -131,7 +131,7 @@ func TestBadFiles(t *testing.T) {
 			{"no certificate", "find any PEM", func() { b.Write(b.Cert, []byte("certificate")) }},
 			{"empty", "find any PEM", func() { b.Write(b.Cert, nil) }},
 			{"the key of another", "does not match", func() { b.Renew(time.Now().Add(time.Hour)); b.Write(b.Key, foreign) }},
-			{"expired", "has expired at", func() { b.Renew(time.Now().Add(-time.Second)) }},
+			{"expired", "expired at", func() { b.Renew(time.Now().Add(-time.Second)) }},
 			{"not begun", "is not valid before", func() {
 				cert, key := b.Make(time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 				b.Write(b.Cert, cert)
@@ -166,7 +166,7 @@ func TestBadFiles(t *testing.T) {
 		b.look()
 		b.Write(b.Cert, cert)
 		b.look()
-		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate in "+b.Cert+" can be used again, and did not change")) != 1 {
+		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate in "+b.Cert+" is valid again and unchanged")) != 1 {
 			t.Errorf("put back: %v", b.files.Err())
 		}
 	})
@@ -185,10 +185,10 @@ func TestTimeComes(t *testing.T) {
 			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())
 		}
 		time.Sleep(3 * time.Hour)
-		if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), "has expired at") {
+		if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), "expired at") {
 			t.Errorf("past its end: %v", err)
 		}
-		if lines := b.log.Lines(t, "the certificate expires soon, or has expired"); len(lines) != 2 { // of each certificate once
+		if lines := b.log.Lines(t, "certificate expires soon or has expired"); len(lines) != 2 { // of each certificate once
 			t.Errorf("the log: %s", &b.log)
 		}
 	})

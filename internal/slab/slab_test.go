@@ -14,11 +14,11 @@ func TestNew(t *testing.T) {
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		for i := range most {
+		for i := range maxChunk {
 			s.New(i)
 		}
 	}); n > 2 {
-		t.Errorf("%d values take %v allocations", most, n)
+		t.Errorf("%d values take %v allocations", maxChunk, n)
 	}
 }
 

@@ -266,7 +266,7 @@ func TestFlood(t *testing.T) {
 }
 
 func TestOpenFails(t *testing.T) {
-	if _, err := Open(filepath.Join(t.TempDir(), "none", "audit"), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "open the audit log") {
+	if _, err := Open(filepath.Join(t.TempDir(), "none", "audit"), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "open audit log") {
 		t.Error(err)
 	}
 }

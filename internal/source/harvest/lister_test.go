@@ -190,12 +190,12 @@ func TestListerRefuses(t *testing.T) {
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
 		{"too large", says(sitemapOpen + strings.Repeat(" ", 2000) + "</urlset>"), "document too large; want at most 2,000 bytes"},
 		{"a text too large", says("urn:1:1\n" + strings.Repeat(" ", 2000)), "has more bytes"},
-		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "the gzip ends early"},
+		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "gzip data ends early"},
 		{"a wrong checksum", func(w http.ResponseWriter, _ *http.Request) {
 			b := []byte(packed(sitemapOpen + entry + "</urlset>"))
 			b[len(b)-8] ^= 1
 			_, _ = w.Write(b)
-		}, "the gzip is damaged"},
+		}, "gzip data is damaged"},
 		{"a wrong Content-Length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, sitemapOpen+entry+"</urlset>")
