@@ -16,8 +16,8 @@ import (
 // history, for example of an image, where the toolchain does not know the version.
 var version string
 
-// nextRelease is the version of the next release. Builds without a tag are its prereleases.
-const nextRelease = "v0.1.0"
+// next is the version of the next release. Builds without a tag are its prereleases.
+const next = "v0.1.0"
 
 // Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for an untagged
 // commit before that release. It ends in .dirty if the files differ from the commit. Without a
@@ -42,13 +42,13 @@ func versionOf(linked string, info *debug.BuildInfo) string {
 	case linked != "":
 		return linked
 	case info == nil || info.Main.Version == "" || info.Main.Version == "(devel)":
-		return nextRelease + "-dev"
+		return next + "-dev"
 	}
 	m := pseudoVersion.FindStringSubmatch(info.Main.Version)
 	if m == nil {
 		return info.Main.Version
 	}
-	return nextRelease + "-dev+" + m[1] + strings.Replace(m[2], "+", ".", 1)
+	return next + "-dev+" + m[1] + strings.Replace(m[2], "+", ".", 1)
 }
 
 func line(program, linked string, info *debug.BuildInfo) string {

@@ -28,7 +28,7 @@ func BodyError(err error) error {
 	}
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return resourcesync.Invalidf("body ends early")
+		return resourcesync.Invalidf("the body ends early")
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return New(http.StatusRequestTimeout, "timeout", "timeout while reading the body")
 	}
