@@ -29,22 +29,22 @@ func TestProofs(t *testing.T) {
 		prove("b", "m", "x", 3)
 		prove("a", "m", "x", 4)
 		if got := fmt.Sprint(says("a"), says("b"), says("c")); got != "[m by x at 4 m by y at 2] [m by x at 3] []" {
-			t.Errorf("the proofs are %s", got)
+			t.Errorf("Proofs() = %s", got)
 		}
 		if p := r.Proofs("a")[0]; !p.At.Equal(time.Now()) {
-			t.Errorf("it was at %v", p.At)
+			t.Errorf("got At = %v", p.At)
 		}
 		for i := range 2 * maxCallerProofs {
 			prove("a", fmt.Sprint(i), "x", 5)
 		}
 		if got := says("a"); len(got) != maxCallerProofs+1 || got[maxCallerProofs] != "m by y at 2" || len(says("b")) > 0 {
-			t.Errorf("the proofs are %s and %s", got, says("b"))
+			t.Errorf("Proofs() = %s and %s", got, says("b"))
 		}
 		for i := range 2 * maxProofs {
 			prove("c", "m", fmt.Sprint("z", i), 6)
 		}
 		if len(r.Proofs("c")) != maxProofs || len(r.Proofs("a")) > 0 {
-			t.Errorf("there are %d and %d", len(r.Proofs("c")), len(r.Proofs("a")))
+			t.Errorf("got %d and %d proofs", len(r.Proofs("c")), len(r.Proofs("a")))
 		}
 	})
 }

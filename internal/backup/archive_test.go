@@ -33,7 +33,7 @@ func archived(t *testing.T, files ...string) []byte {
 }
 
 // What is not a whole backup is refused, and nothing of it stays.
-func TestBackupRefused(t *testing.T) {
+func TestInvalidArchiveIsRefused(t *testing.T) {
 	whole := archived(t, "changes/a", strings.Repeat("a", 2000), archiveEnd, "")
 	for _, test := range []struct {
 		name    string
@@ -57,17 +57,17 @@ func TestBackupRefused(t *testing.T) {
 			dir := filepath.Join(parent, "copy")
 			_, _, err := Fetch(t.Context(), srv.Listener.Addr().String(), "", dir, 0)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("it ended with %v, want %q", err, test.want)
+				t.Errorf("got error %v, want %q", err, test.want)
 			}
 			entries, err := os.ReadDir(parent)
 			if err != nil || len(entries) > 0 != (test.want == "") {
-				t.Errorf("the directory has %v (%v)", entries, err)
+				t.Errorf("directory has %v (err %v), want it empty", entries, err)
 			}
 			if test.want != "" {
 				return
 			}
 			if text, err := os.ReadFile(filepath.Join(dir, "changes", "a")); err != nil || string(text) != strings.Repeat("a", 2000) {
-				t.Errorf("the file is another (%v)", err)
+				t.Errorf("file outside was changed (err %v)", err)
 			}
 		})
 	}

@@ -53,46 +53,46 @@ func (b *bench) serial() int64 {
 	return c.Leaf.SerialNumber.Int64()
 }
 
-func TestFilesAreReadAnew(t *testing.T) {
+func TestChangedFilesAreReloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		if b.serial() != 1 || b.files.Err() != nil {
-			t.Fatalf("certificate %d, %v", b.serial(), b.files.Err())
+			t.Fatalf("got certificate %d, Err() = %v", b.serial(), b.files.Err())
 		}
 		b.look()
 		ends := time.Now().Add(100 * 24 * time.Hour).Truncate(time.Second)
 		want := b.Renew(ends)
 		b.look()
 		if b.serial() != want || !b.files.Expires().Equal(ends) || b.files.Err() != nil {
-			t.Errorf("certificate %d until %v, %v", b.serial(), b.files.Expires(), b.files.Err())
+			t.Errorf("got certificate %d, expires %v, Err() = %v", b.serial(), b.files.Expires(), b.files.Err())
 		}
 		if lines := b.log.Lines(t, "the certificate in "+b.Cert+" changed; the new content is in effect"); len(lines) != 1 {
-			t.Errorf("the log: %s", &b.log)
+			t.Errorf("log: %s", &b.log)
 		}
 	})
 }
 
 // A certificate that is replaced before its key, as some tools do it, comes into force with
 // the key.
-func TestOneFileAfterTheOther(t *testing.T) {
+func TestFilesReplacedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		cert, key := b.Make(time.Time{}, time.Now().Add(time.Hour))
 		b.Write(b.Cert, cert)
 		b.look()
 		if err := b.files.Err(); b.serial() != 1 || err == nil || !strings.Contains(err.Error(), b.Key) {
-			t.Errorf("with half of it: certificate %d, %v", b.serial(), err)
+			t.Errorf("with one new file: certificate %d, Err() = %v", b.serial(), err)
 		}
 		b.Write(b.Key, key)
 		b.look()
 		if b.serial() != 2 || b.files.Err() != nil {
-			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())
+			t.Errorf("got certificate %d, Err() = %v", b.serial(), b.files.Err())
 		}
 	})
 }
 
 // Kubernetes replaces the directory that the paths lead through.
-func TestDirectoryIsReplaced(t *testing.T) {
+func TestDirectorySymlinkIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, dir := certtest.New(t), t.TempDir()
 		link := filepath.Join(dir, "data")
@@ -112,12 +112,12 @@ func TestDirectoryIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if changed, err := f.load(); !changed || err != nil || f.leaf().SerialNumber.Int64() != 2 {
-			t.Errorf("changed %v, %v, certificate %v", changed, err, f.leaf().SerialNumber)
+			t.Errorf("Load() = %v, %v, got certificate %v", changed, err, f.leaf().SerialNumber)
 		}
 	})
 }
 
-func TestBadFiles(t *testing.T) {
+func TestInvalidFilesKeepCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		cannot := "the certificate in " + b.Cert + " is invalid; the previous content remains in effect"
@@ -142,20 +142,20 @@ func TestBadFiles(t *testing.T) {
 			test.spoil()
 			b.look()
 			if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), test.says) || b.serial() != before {
-				t.Errorf("%s: %v, certificate %d", test.name, err, b.serial())
+				t.Errorf("%s: Err() = %v, certificate %d", test.name, err, b.serial())
 			}
 			said := len(b.log.Lines(t, cannot))
 			b.look()
 			if again := len(b.log.Lines(t, cannot)); said == 0 || again != said {
-				t.Errorf("%s: said %d times, then %d", test.name, said, again)
+				t.Errorf("%s: logged %d times, then %d", test.name, said, again)
 			}
 			want := b.Renew(time.Now().Add(time.Hour))
 			b.look()
 			if err := b.files.Err(); err != nil || b.serial() != want {
-				t.Errorf("after %s: %v, certificate %d, want %d", test.name, err, b.serial(), want)
+				t.Errorf("after %s: Err() = %v, certificate %d, want %d", test.name, err, b.serial(), want)
 			}
 			if strings.Contains(b.log.String(), "PRIVATE KEY") {
-				t.Errorf("%s: the log has a key: %s", test.name, &b.log)
+				t.Errorf("%s: log contains a key: %s", test.name, &b.log)
 			}
 		}
 		cert, err := os.ReadFile(b.Cert)
@@ -167,13 +167,13 @@ func TestBadFiles(t *testing.T) {
 		b.Write(b.Cert, cert)
 		b.look()
 		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate in "+b.Cert+" is valid again and unchanged")) != 1 {
-			t.Errorf("put back: %v", b.files.Err())
+			t.Errorf("after restoring the files: Err() = %v", b.files.Err())
 		}
 	})
 }
 
 // A certificate that is not yet good is taken when its time comes, though nothing changes.
-func TestTimeComes(t *testing.T) {
+func TestCertificateBecomesValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		cert, key := b.Make(time.Now().Add(10*time.Minute), time.Now().Add(2*time.Hour))
@@ -182,25 +182,25 @@ func TestTimeComes(t *testing.T) {
 		time.Sleep(10*time.Minute + reread.DefaultPause)
 		b.look()
 		if b.serial() != 2 || b.files.Err() != nil {
-			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())
+			t.Errorf("got certificate %d, Err() = %v", b.serial(), b.files.Err())
 		}
 		time.Sleep(3 * time.Hour)
 		if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), "expired at") {
-			t.Errorf("past its end: %v", err)
+			t.Errorf("after expiry: Err() = %v", err)
 		}
 		if lines := b.log.Lines(t, "certificate expires soon or has expired"); len(lines) != 2 { // of each certificate once
-			t.Errorf("the log: %s", &b.log)
+			t.Errorf("log: %s", &b.log)
 		}
 	})
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	p := certtest.New(t)
 	p.Renew(time.Now().Add(-time.Minute))
 	if f, err := Open(p.Cert, p.Key, slog.New(slog.DiscardHandler)); err != nil || f.Err() == nil {
-		t.Errorf("expired: %v", err)
+		t.Errorf("Open() of expired certificate = %v", err)
 	}
 	if _, err := Open(p.Cert, p.Key+"-none", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("without a key: %v", err)
+		t.Errorf("Open() without key = %v", err)
 	}
 }

@@ -28,38 +28,38 @@ func (idler) Yield(*Hold)  {}
 
 // A hub whose clock is far off is not alive and has no claims, because it would
 // find leases expired that are not.
-func TestRedisClock(t *testing.T) {
+func TestHubWithSkewedClockHasNoClaims(t *testing.T) {
 	s := redistest.Start(t)
 	one, other := storeOn(t, s), storeOn(t, s)
 	ahead := time.Duration(0)
 	one.now = func() time.Time { return time.Now().Add(ahead) }
 	if live, err := one.Join(t.Context()); err != nil || len(live) != 1 {
-		t.Fatalf("%v live (%v)", live, err)
+		t.Fatalf("Join() = %v, %v", live, err)
 	}
 	k := NewKeeper(one, idler{}, shards, nil, slog.New(slog.DiscardHandler))
 	k.step(t.Context())
 	if len(k.held) != shards {
-		t.Fatalf("%d claims", len(k.held))
+		t.Fatalf("got %d claims", len(k.held))
 	}
 	for _, ahead = range []time.Duration{11 * 24 * time.Hour, -2 * time.Minute} {
 		if live, err := one.Join(t.Context()); !errors.Is(err, ErrClock) {
-			t.Errorf("%v ahead: %v live (%v)", ahead, live, err)
+			t.Errorf("%v ahead: Join() = %v, %v", ahead, live, err)
 		}
 	}
 	if live, err := other.Join(t.Context()); err != nil || len(live) != 1 || live[0] != other.Name() {
-		t.Errorf("%v live (%v)", live, err)
+		t.Errorf("Join() = %v, %v", live, err)
 	}
 	k.step(t.Context())
 	for _, h := range k.held {
 		if !h.yielding {
-			t.Fatal("it keeps its claims")
+			t.Fatal("claims were not yielded")
 		}
 	}
 }
 
 // A hub made a claim while the clock of Redis was ahead, and died. The claim does
 // not keep other hubs from its shard.
-func TestRedisClaimAhead(t *testing.T) {
+func TestClaimMadeByFastClockExpires(t *testing.T) {
 	s := redistest.Start(t)
 	r := storeOn(t, s)
 	now, err := s.Client().Time(t.Context()).Result()
@@ -72,12 +72,12 @@ func TestRedisClaimAhead(t *testing.T) {
 		}
 	}
 	if got, err := r.Acquire(t.Context(), []int{3, 4}); err != nil || len(got) != 1 || got[0].Shard != 3 {
-		t.Errorf("acquired %v (%v)", got, err)
+		t.Errorf("Acquire() = %v, %v", got, err)
 	}
 }
 
 // While Redis is gone, a hub says once a minute what it cannot do, and not at each step.
-func TestFailuresAreSaidOnceAMinute(t *testing.T) {
+func TestFailuresAreLoggedOncePerMinute(t *testing.T) {
 	s := redistest.Start(t)
 	var logged bytes.Buffer
 	var clock time.Duration
@@ -88,6 +88,6 @@ func TestFailuresAreSaidOnceAMinute(t *testing.T) {
 		clock += time.Second
 	}
 	if n := strings.Count(logged.String(), "joining the hubs failed"); n != 3 {
-		t.Errorf("it is logged %d times", n)
+		t.Errorf("logged %d times, want 3", n)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // A claim is over when its time is, also the time for which the machine was suspended:
 // then Go's own clock stands still. A clock that is set back prolongs nothing.
-func TestHoldOver(t *testing.T) {
+func TestHoldExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := time.Duration(0)
 		k := NewKeeper(nil, idler{}, shards, func() time.Duration { return clock }, slog.New(slog.DiscardHandler))
@@ -32,7 +32,7 @@ func TestHoldOver(t *testing.T) {
 			h := hold()
 			pass(test.awake, test.suspended)
 			if h.Expired() != test.over {
-				t.Errorf("after %v awake and %v suspended it is over: %v", test.awake, test.suspended, h.Expired())
+				t.Errorf("after %v awake and %v suspended: Expired() = %v", test.awake, test.suspended, h.Expired())
 			}
 		}
 	})
@@ -42,6 +42,6 @@ func TestHoldOver(t *testing.T) {
 func TestSinceBoot(t *testing.T) {
 	before := sinceBoot()
 	if before <= 0 || sinceBoot() < before {
-		t.Errorf("it shows %v and then %v", before, sinceBoot())
+		t.Errorf("sinceBoot() = %v, then %v", before, sinceBoot())
 	}
 }

@@ -40,17 +40,17 @@ func (w *holder) Yield(*Hold)    {}
 
 // A claim counts from before it was asked for. If it counted from the answer, a hub
 // whose store answers late would use it when another hub has it.
-func TestCountsFromTheQuestion(t *testing.T) {
+func TestClaimCountsFromRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := &slowStore{late: 900 * time.Millisecond}, &holder{}
 		k := NewKeeper(s, w, 1, nil, slog.New(slog.DiscardHandler))
 		for _, what := range []string{"acquired", "renewed", "renewed again"} {
 			k.step(t.Context())
 			if w.hold == nil {
-				t.Fatalf("it is not %s", what)
+				t.Fatalf("timeout waiting until the claim is %s", what)
 			}
 			if left := s.ends.Sub(w.hold.Until()); left < s.ClaimFor()/5 {
-				t.Errorf("%s: it counts until %v before its end, want %v", what, left, s.ClaimFor()/5)
+				t.Errorf("%s: Until is %v before the end in the store, want %v", what, left, s.ClaimFor()/5)
 			}
 		}
 	})

@@ -17,10 +17,10 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// BenchmarkMake packs files, and compares that with the least that packing could take: to read
+// BenchmarkUpdate packs files, and compares that with the least that packing could take: to read
 // each file, and to write it to a durable ZIP file with the same
 // compressor.
-func BenchmarkMake(b *testing.B) {
+func BenchmarkUpdate(b *testing.B) {
 	for _, test := range []struct {
 		name        string
 		files, size int
@@ -49,7 +49,7 @@ func BenchmarkMake(b *testing.B) {
 					dir := filepath.Join(b.TempDir(), "out")
 					r, err := Update(b.Context(), dir, list, options())
 					if err != nil || r.Listed != uint64(test.files) {
-						b.Fatalf("%+v, %v", r, err)
+						b.Fatalf("Update() = %+v, %v", r, err)
 					}
 					_ = os.RemoveAll(dir)
 				}

@@ -36,12 +36,12 @@ func TestReplaceSyncsTheDirectory(t *testing.T) {
 		b = b[syscall.SizeofInotifyEvent+e.Len:]
 	}
 	if !moved || !opened {
-		t.Errorf("the file was renamed: %t; then its directory was opened: %t", moved, opened)
+		t.Errorf("file renamed: %t; directory opened afterwards: %t", moved, opened)
 	}
 }
 
 // On a file system that cannot sync a directory, names are as durable as they get.
-func TestSyncDirThatCannot(t *testing.T) {
+func TestSyncDirUnsupported(t *testing.T) {
 	if err := SyncDir("/proc"); err != nil {
 		t.Error(err)
 	}

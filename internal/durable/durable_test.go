@@ -27,13 +27,13 @@ func holds(t *testing.T, path, text string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("the directory has %v (%v)", entries, err)
+		t.Errorf("directory has %v (err %v)", entries, err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != text {
-		t.Errorf("the file has %q (%v), want %q", b, err, text)
+		t.Errorf("got content %q (err %v), want %q", b, err, text)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the file's permissions are %v (%v)", info, err)
+		t.Errorf("got permissions %v (err %v)", info, err)
 	}
 }
 
@@ -58,11 +58,11 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if Replace(closed, path) == nil {
-		t.Error("a file was taken that cannot be made durable")
+		t.Error("Replace() of a file that cannot be synced succeeded")
 	}
 	holds(t, path, "old")
 	if Replace(written(t, path, "new"), filepath.Join(path, "below")) == nil {
-		t.Error("a file is below a file")
+		t.Error("Replace() below a file succeeded")
 	}
 	holds(t, path, "old")
 }

@@ -48,7 +48,7 @@ func TestReplaceKeepsOwner(t *testing.T) {
 			}
 			holds(t, path, "new")
 			if got, want := owner(t, path), [2]uint32{uint32(tt.uid), uint32(tt.gid)}; got != want {
-				t.Errorf("Replace() made the owner and group %d, want %d", got, want)
+				t.Errorf("owner and group after Replace() = %d, want %d", got, want)
 			}
 		})
 	}

@@ -28,17 +28,17 @@ func TestControl(t *testing.T) {
 		"8.8.8.8:25", "8.8.8.8:22", "8.8.8.8:0", "example.org:80", "8.8.8.8", "", "[8.8.8.8]:http",
 	} {
 		if err := a.control("tcp4", address, nil); !errors.Is(err, ErrAddress) {
-			t.Errorf("%q: %v, want ErrAddress", address, err)
+			t.Errorf("control(%q) = %v, want ErrAddress", address, err)
 		}
 	}
 	for _, address := range []string{"1.1.1.1:443", "8.8.8.8:80", "168.63.129.17:80", "100.128.0.1:8080", "[2606:4700::1111]:443", "[2400:cb00::1]:65535", "[::ffff:8.8.8.8]:80"} {
 		if err := a.control("tcp6", address, nil); err != nil {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("control(%q) = %v, want nil", address, err)
 		}
 	}
 	for _, network := range []string{"unix", "udp4", "tcp", ""} {
 		if a.control(network, "8.8.8.8:80", nil) == nil {
-			t.Errorf("network %q is allowed", network)
+			t.Errorf("control with network %q succeeded", network)
 		}
 	}
 }
@@ -52,7 +52,7 @@ func TestControlAllows(t *testing.T) {
 		"10.2.0.1:443": false, "10.1.2.3:22": false, "127.0.0.1:443": false,
 	} {
 		if err := a.control("tcp4", address, nil); (err == nil) != want {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("control(%q) = %v, want nil", address, err)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestControlAllows(t *testing.T) {
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
 // Every spelling that a resolver or the system takes for loopback must be refused.
-func TestNoSpellingReachesLoopback(t *testing.T) {
+func TestLoopbackSpellingsAreRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
@@ -78,7 +78,7 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 		resp, err := client.Get(u)
 		if err == nil {
 			resp.Body.Close()
-			t.Errorf("%s was reached", u)
+			t.Errorf("request to %s reached the server", u)
 		}
 		if strings.HasPrefix(host, "localhost") || strings.EqualFold(host, "localhost") {
 			continue // a name: only the connection shows its address
@@ -90,7 +90,7 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 }
 
 // A name may have another address each time it is resolved.
-func TestRebinding(t *testing.T) {
+func TestDNSRebinding(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
@@ -98,16 +98,16 @@ func TestRebinding(t *testing.T) {
 	a := &addressRules{}
 	dialer := &net.Dialer{Resolver: names.resolver(), Control: a.control, Timeout: 5 * time.Second}
 	if got, err := dialer.Resolver.LookupHost(t.Context(), "rebind.example"); err != nil || got[0] != "8.8.8.8" {
-		t.Fatalf("the first answer is %v, %v", got, err)
+		t.Fatalf("first lookup = %v, %v", got, err)
 	}
 	_, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort("rebind.example", itoa(port)))
 	if !errors.Is(err, ErrAddress) {
-		t.Errorf("%v after %d questions, want ErrAddress", err, names.asked.Load())
+		t.Errorf("got %v after %d lookups, want ErrAddress", err, names.asked.Load())
 	}
 }
 
 // A redirect is an answer like any other: it is not followed.
-func TestNoRedirect(t *testing.T) {
+func TestRedirectIsNotFollowed(t *testing.T) {
 	var reached atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/second" {
@@ -127,16 +127,16 @@ func TestNoRedirect(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusFound || reached.Load() {
-			t.Errorf("%s: status %d, followed %v", to, resp.StatusCode, reached.Load())
+			t.Errorf("%s: got status %d, followed %v", to, resp.StatusCode, reached.Load())
 		}
 	}
 }
 
 // A proxy from the environment is ignored, because it would hide the address of a
 // request.
-func TestNoProxy(t *testing.T) {
+func TestEnvironmentProxyIsIgnored(t *testing.T) {
 	if New(Options{}).transport.Proxy != nil {
-		t.Error("the environment may name a proxy")
+		t.Error("client uses a proxy from the environment")
 	}
 }
 
@@ -199,7 +199,7 @@ func TestCheckCallback(t *testing.T) {
 
 // All spellings of a host count as one host. The hub cannot be called by another
 // spelling of its own address.
-func TestSpellingsOfAHost(t *testing.T) {
+func TestHostSpellings(t *testing.T) {
 	for want, spellings := range map[string][]string{
 		"a.example:443":    {"https://a.example", "https://A.Example./cb", "https://a.example:443/?x"},
 		"127.0.0.1:9000":   {"http://127.0.0.1:9000/", "http://127.0.0.1.:9000", "http://[::ffff:127.0.0.1]:9000/", "http://[::ffff:7f00:1]:9000/", "http://[0:0:0:0:0:FFFF:127.0.0.1]:9000/"},
@@ -207,7 +207,7 @@ func TestSpellingsOfAHost(t *testing.T) {
 	} {
 		for _, s := range spellings {
 			if got := Host(s); got != want {
-				t.Errorf("the host of %s is %s, want %s", s, got, want)
+				t.Errorf("Host(%s) = %s, want %s", s, got, want)
 			}
 		}
 	}
@@ -226,7 +226,7 @@ func TestOrigin(t *testing.T) {
 	} {
 		u, err := url.Parse(text)
 		if err != nil || Origin(u) != want {
-			t.Errorf("the origin of %s is %s, %v, want %s", text, Origin(u), err, want)
+			t.Errorf("Origin(%s) = %s, %v, want %s", text, Origin(u), err, want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (m mute) Write(p []byte) (int, error) {
 
 // A connection of HTTP/2 on which nothing comes any more is given up. Requests that time out do not
 // close it, as those of HTTP/1 do.
-func TestDeadConnection(t *testing.T) {
+func TestDeadConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &pipetest.Network{}
 		protocols := make(chan string, 10)
@@ -65,12 +65,12 @@ func TestDeadConnection(t *testing.T) {
 		}
 		dead.Store(true)
 		if get() == nil {
-			t.Fatal("it is not dead")
+			t.Fatal("request succeeded on a dead connection")
 		}
 		dead = new(atomic.Bool) // the next connection is well
 		time.Sleep(time.Minute)
 		if err := get(); err != nil {
-			t.Errorf("a minute later: %v", err)
+			t.Errorf("request after a minute: %v", err)
 		}
 	})
 }

@@ -39,10 +39,10 @@ func TestExplainTLS(t *testing.T) {
 			resp, err := client.RoundTrip(r)
 			if err == nil {
 				resp.Body.Close()
-				t.Fatalf("it is answered %s", resp.Status)
+				t.Fatalf("got status %s, want TLS error", resp.Status)
 			}
 			if no := Explain(err); no.Text != "TLS handshake failed" || no.Outcome != TLS {
-				t.Errorf("%v is explained as %+v", err, no)
+				t.Errorf("Explain(%v) = %+v", err, no)
 			}
 		})
 	}

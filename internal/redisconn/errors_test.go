@@ -31,10 +31,10 @@ func TestTooManyClients(t *testing.T) {
 			write := c.WriteCall()
 			err := write.Once(t.Context(), step(&steps))
 			if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || write.Lost() {
-				t.Errorf("%s: a write: %v", url, err)
+				t.Errorf("%s: write: %v", url, err)
 			}
 			if err := c.ReadCall().Once(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
-				t.Errorf("%s: a read: %v", url, err)
+				t.Errorf("%s: read: %v", url, err)
 			}
 		}
 		if c.Cluster() {
@@ -48,14 +48,14 @@ func TestTooManyClients(t *testing.T) {
 			return step(&steps)(try)
 		})
 		if err != nil || steps < 2 {
-			t.Errorf("%s: when one goes, after %d tries: %v", url, steps, err)
+			t.Errorf("%s: after a connection was freed, %d tries: %v", url, steps, err)
 		}
 		ok(t, c.Close())
 	}
 }
 
 // Each error that Redis answers with becomes the error that callers look for.
-func TestMeaning(t *testing.T) {
+func TestErrorsAreTranslated(t *testing.T) {
 	s := redistest.Start(t)
 	admin, ctx := s.Client(), t.Context()
 	ok(t, admin.ACLSetUser(ctx, "hub", "on", ">secret", "~*", "+@all", "-info", "-zrem").Err())
@@ -89,29 +89,29 @@ func TestMeaning(t *testing.T) {
 		for _, call := range []*Call{test.conn.ReadCall(), test.conn.WriteCall()} {
 			err := call.Do(ctx, func(try *Try) error { steps++; return test.step(try) })
 			if err == nil {
-				t.Errorf("%s: no error", test.what)
+				t.Errorf("%s: got no error", test.what)
 				continue
 			}
 			for _, e := range []error{feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull} {
 				if errors.Is(err, e) != (test.is == e) {
-					t.Errorf("%s: %v", test.what, err)
+					t.Errorf("%s: got %v", test.what, err)
 				}
 			}
 			if text, answered := ReplyText(err); !answered || !strings.Contains(text, test.says) {
-				t.Errorf("%s: Redis said %q", test.what, text)
+				t.Errorf("%s: ReplyText = %q", test.what, text)
 			}
 			if Denied(err) != test.denied || Forbidden(err) != test.forbidden {
-				t.Errorf("%s: denied %t, forbidden %t", test.what, Denied(err), Forbidden(err))
+				t.Errorf("%s: Denied = %t, Forbidden = %t", test.what, Denied(err), Forbidden(err))
 			}
 		}
 		if steps != 2 {
-			t.Errorf("%s: %d tries", test.what, steps)
+			t.Errorf("%s: got %d tries", test.what, steps)
 		}
 	}
 
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
 	if err := c.WriteCall().Do(ctx, runs(set)); !errors.Is(err, feed.ErrFull) {
-		t.Errorf("full: %v", err)
+		t.Errorf("out of memory: %v", err)
 	}
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
 
@@ -119,7 +119,7 @@ func TestMeaning(t *testing.T) {
 	steps := 0
 	write := c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != maxTries || write.Lost() {
-		t.Errorf("a replica, after %d tries: %v", steps, err)
+		t.Errorf("replica, after %d tries: %v", steps, err)
 	}
 	ok(t, admin.ReplicaOf(ctx, "no", "one").Err())
 	ok(t, c.WriteCall().Do(ctx, step(&steps)))
@@ -128,31 +128,31 @@ func TestMeaning(t *testing.T) {
 	steps = 0
 	write = c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != maxTries || write.Lost() {
-		t.Errorf("killed, after %d tries: %v", steps, err)
+		t.Errorf("killed script, after %d tries: %v", steps, err)
 	}
 	steps = 0
 	if err := c.WriteCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != 1 {
-		t.Errorf("killed, after %d tries: %v", steps, err)
+		t.Errorf("killed script, after %d tries: %v", steps, err)
 	}
 	s.Restart()
 	ok(t, c.WriteCall().Do(ctx, step(&steps)))
 }
 
 // What a step refuses is not tried again.
-func TestRefuse(t *testing.T) {
+func TestRefuseIsNotRetried(t *testing.T) {
 	c := connect(t, "redis://localhost", Options{})
 	steps := 0
 	err := c.WriteCall().Do(t.Context(), func(*Try) error {
 		steps++
-		return Refuse(fmt.Errorf("this once: %w", feed.ErrGone))
+		return Refuse(fmt.Errorf("wrapped: %w", feed.ErrGone))
 	})
 	if steps != 1 || !errors.Is(err, feed.ErrGone) || err.Error() != "this once: "+feed.ErrGone.Error() {
-		t.Errorf("%d tries: %v", steps, err)
+		t.Errorf("got %d tries: %v", steps, err)
 	}
 }
 
 // A lost answer leaves a write unknown, and only a write.
-func TestLost(t *testing.T) {
+func TestLostReplyIsUnknown(t *testing.T) {
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr)
 	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 5 * time.Second})
@@ -172,15 +172,15 @@ func TestLost(t *testing.T) {
 	warm(1)
 	write := c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); err != nil || steps != 2 || !write.Lost() {
-		t.Errorf("a write, %d tries: %v", steps, err)
+		t.Errorf("write, %d tries: %v", steps, err)
 	}
 	warm(1)
 	if err := c.WriteCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnknown) || steps != 1 {
-		t.Errorf("one try of a write: %v", err)
+		t.Errorf("write with one try: %v", err)
 	}
 	warm(1)
 	if err := c.ReadCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
-		t.Errorf("one try of a read: %v", err)
+		t.Errorf("read with one try: %v", err)
 	}
 	warm(1)
 	err := c.WriteCall().Do(ctx, func(try *Try) error {
@@ -190,25 +190,25 @@ func TestLost(t *testing.T) {
 		return Refuse(feed.ErrNoSet)
 	})
 	if !errors.Is(err, feed.ErrUnknown) || errors.Is(err, feed.ErrNoSet) || steps != 2 {
-		t.Errorf("a refusal, after one try may have been done: %v", err)
+		t.Errorf("refusal after a lost try: %v", err)
 	}
 	warm(1)
 	write = c.WriteCall()
 	err = write.Once(ctx, func(try *Try) error { _, err := try.HMGet("hash", "a"); return err })
 	if !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
-		t.Errorf("a command of a write that only reads: %v", err)
+		t.Errorf("read-only command in a write call: %v", err)
 	}
 	warm(1)
 	err = c.WriteCall().Once(ctx, func(try *Try) error { return try.ZRem("key", "a") })
 	if !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("a plain command that writes: %v", err)
+		t.Errorf("plain write command: %v", err)
 	}
 	warm(1)
 	err = c.WriteCall().Once(ctx, func(try *Try) error {
 		return try.RunAll(set, 3, func(i int) ([]string, []any) { return []string{"key"}, []any{i} }, func(int, Answer) {})
 	})
 	if !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("many scripts: %v", err)
+		t.Errorf("RunAll: %v", err)
 	}
 
 	// A greeting is no write.
@@ -217,13 +217,13 @@ func TestLost(t *testing.T) {
 	_ = c.WriteCall().Do(ctx, step(&steps)) // breaks the connections that are there
 	write = c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
-		t.Errorf("a greeting: %v", err)
+		t.Errorf("greeting: %v", err)
 	}
 }
 
 // A server that speaks TLS where the URL says that it does not, or the reverse, and one with
 // an unknown certificate, are named in words.
-func TestUnlikeServers(t *testing.T) {
+func TestTLSMismatchGivesAdvice(t *testing.T) {
 	pair := certtest.New(t)
 	certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 	ok(t, err)

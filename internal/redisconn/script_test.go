@@ -16,10 +16,10 @@ import (
 func TestAnswer(t *testing.T) {
 	a := Answer{"word", int64(7), nil, []byte{1}}
 	if a.Word() != "word" || a.Text(0) != "word" || a.Text(1) != "7" || a.Text(2) != "" || a.Text(3) != "" || a.Text(4) != "" || Answer(nil).Word() != "" {
-		t.Errorf("texts are %q, %q, %q, %q", a.Text(1), a.Text(2), a.Text(3), a.Text(4))
+		t.Errorf("Text() = %q, %q, %q, %q", a.Text(1), a.Text(2), a.Text(3), a.Text(4))
 	}
 	if a.Number(0) != 0 || a.Number(1) != 7 || a.Number(4) != 0 {
-		t.Errorf("numbers are %d, %d, %d", a.Number(0), a.Number(1), a.Number(4))
+		t.Errorf("Number() = %d, %d, %d", a.Number(0), a.Number(1), a.Number(4))
 	}
 }
 
@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 			ok(t, c.WriteCall().Do(t.Context(), func(try *Try) error {
 				a, err := try.Run(set, []string{"key"}, "value")
 				if a.Word() != "ok" || a.Text(1) != "value" || a.Number(2) != 7 {
-					t.Errorf("answer is %q", a)
+					t.Errorf("Run() = %q", a)
 				}
 				return err
 			}))
@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 			ok(t, c.ReadCall().Do(t.Context(), func(try *Try) error {
 				a, err := try.Run(NewScript(source, nil), []string{"key"})
 				if !slices.Equal(a, want) {
-					t.Errorf("%s: %q", source, a)
+					t.Errorf("Run(%s) = %q", source, a)
 				}
 				return err
 			}))
@@ -78,15 +78,15 @@ func TestRunAll(t *testing.T) {
 			}
 			answers, err := run(n)
 			if err != nil || len(answers) != n {
-				t.Errorf("%d answers, %v", len(answers), err)
+				t.Errorf("RunAll() gave %d answers, %v", len(answers), err)
 			}
 			answers, err = run(17)
 			if err == nil || !strings.Contains(err.Error(), "not three") || len(answers) != n-1 {
-				t.Errorf("%d answers, %v", len(answers), err)
+				t.Errorf("RunAll() gave %d answers, %v", len(answers), err)
 			}
 			for i, a := range answers {
 				if a != int64(2*(1000+i)) {
-					t.Errorf("run %d answers %d", i, a)
+					t.Errorf("answer of run %d = %d", i, a)
 				}
 			}
 		}
@@ -109,7 +109,7 @@ func TestWait(t *testing.T) {
 				return err
 			})
 			if steps != 1 {
-				t.Errorf("%d tries", steps)
+				t.Errorf("got %d tries", steps)
 			}
 			return a, err
 		}
@@ -117,10 +117,10 @@ func TestWait(t *testing.T) {
 			ok(t, s.Client().ScriptFlush(ctx).Err())
 			_, err := wait(c, "value")
 			if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "confirmed by 0 replicas, want 1") {
-				t.Errorf("error is %v", err)
+				t.Errorf("got error %v", err)
 			}
 			if a, err := wait(c, ""); err != nil || a.Word() != "no" {
-				t.Errorf("nothing written: %q, %v", a, err)
+				t.Errorf("RunWait() of a script that wrote nothing = %q, %v", a, err)
 			}
 		}
 		steps := 0
@@ -136,11 +136,11 @@ func TestWait(t *testing.T) {
 		replica := redistest.Start(t, "--replicaof", host+" "+port)
 		until(t, func() bool { _, err := wait(c, "replicated"); return err == nil })
 		if v := replica.Client().Get(ctx, "key").Val(); v != "replicated" {
-			t.Errorf("the replica has %q", v)
+			t.Errorf("value at the replica = %q", v)
 		}
 		ok(t, s.Client().ScriptFlush(ctx).Err())
 		if a, err := wait(patient, "again"); err != nil || a.Text(1) != "again" {
-			t.Errorf("answer is %q, %v", a, err)
+			t.Errorf("RunWait() = %q, %v", a, err)
 		}
 	})
 }
@@ -152,7 +152,7 @@ func until(t testing.TB, so func() bool) {
 	defer cancel()
 	for n := 1; !so(); n++ {
 		if limit.Err() != nil {
-			t.Fatal("it does not come to be so")
+			t.Fatal("timeout")
 		}
 	}
 }

@@ -34,6 +34,6 @@ func TestParseFlags(t *testing.T) {
 		if want == "" && err == nil || err != nil && err.Error() == want && errors.Is(err, flag.ErrHelp) == (args == "-h") {
 			continue
 		}
-		t.Errorf("%s: %v, not %s", args, err, want)
+		t.Errorf("ParseFlags(%s) = %v, want %s", args, err, want)
 	}
 }
