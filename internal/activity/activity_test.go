@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/access"
 )
 
-// heads is a Log that says what a test has set.
+// heads is a Log with heads set by a test.
 type heads struct {
 	mu  sync.Mutex
 	all map[string]feed.State
@@ -43,7 +43,7 @@ func (h *heads) at(set string, head uint64) {
 	h.all[set] = st
 }
 
-// sum returns the sum of what is in a chart.
+// sum returns the sum of a chart's values.
 func sum(values []uint32) (n uint64) {
 	for _, v := range values {
 		n += uint64(v)
@@ -51,8 +51,8 @@ func sum(values []uint32) (n uint64) {
 	return n
 }
 
-// TestHourIncludesPendingChanges asks for charts between two looks: they have what has just happened,
-// once, and the next look does not change that.
+// Charts that are requested between two readings include the latest changes once, and the next
+// reading does not count them again.
 func TestHourIncludesPendingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
@@ -99,12 +99,12 @@ func TestHourIncludesPendingChanges(t *testing.T) {
 	})
 }
 
-// A following is who follows in a test.
+// A following is a Followers with fixed values.
 type following map[string]Following
 
 func (f following) Following() map[string]Following { return f }
 
-// TestHour runs a Recorder in fake time, for more than an hour.
+// TestHour runs a Recorder in fake time for more than an hour.
 func TestHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
@@ -159,7 +159,7 @@ func TestHour(t *testing.T) {
 	})
 }
 
-// A set that is made anew, or whose log lost its tail, has not got a negative number of changes.
+// A set that is recreated, or whose log lost its tail, does not get a negative number of changes.
 func TestHeadMovesBack(t *testing.T) {
 	log, now := newHeads(), time.Unix(1_800_000_000, 0)
 	r := New(log, Options{Now: func() time.Time { return now }})
@@ -179,7 +179,7 @@ func TestHeadMovesBack(t *testing.T) {
 	}
 }
 
-// Charts are bounded, and the busiest sets have them.
+// The number of charts is bounded, and the busiest sets have them.
 func TestChartsAreBounded(t *testing.T) {
 	log, now := newHeads(), time.Unix(1_800_000_000, 0)
 	r := New(log, Options{Now: func() time.Time { return now }})
@@ -205,7 +205,7 @@ func TestChartsAreBounded(t *testing.T) {
 	}
 }
 
-// Failures are gathered, bounded, and forgotten when what failed goes right.
+// Failures are merged, bounded, and removed after a success.
 func TestFailures(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	r := New(newHeads(), Options{Now: func() time.Time { return now }})

@@ -9,8 +9,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// The newest proof of each destination is kept. One caller with many names drives out only
-// its own, and there are never too many.
+// The newest proof of each destination is retained. A caller with many names displaces only its own
+// proofs, and their number is bounded.
 func TestProofs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(nil, Options{})

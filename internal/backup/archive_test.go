@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// archived is a backup's archive of files and their texts.
+// archived returns an archive of files with the given names and contents.
 func archived(t *testing.T, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -32,7 +32,7 @@ func archived(t *testing.T, files ...string) []byte {
 	return b.Bytes()
 }
 
-// What is not a whole backup is refused, and nothing of it stays.
+// An invalid or incomplete archive is rejected, and none of its files remain.
 func TestInvalidArchiveIsRefused(t *testing.T) {
 	whole := archived(t, "changes/a", strings.Repeat("a", 2000), archiveEnd, "")
 	for _, test := range []struct {
@@ -73,7 +73,7 @@ func TestInvalidArchiveIsRefused(t *testing.T) {
 	}
 }
 
-// A hub that listens on every address is reached by loopback.
+// A hub that listens on all addresses is reached by loopback.
 func TestOpsAddress(t *testing.T) {
 	for _, test := range []struct{ listen, want string }{
 		{"127.0.0.1:8081", "127.0.0.1:8081"},

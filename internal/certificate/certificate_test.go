@@ -72,8 +72,8 @@ func TestChangedFilesAreReloaded(t *testing.T) {
 	})
 }
 
-// A certificate that is replaced before its key, as some tools do it, comes into force with
-// the key.
+// A certificate that is replaced before its key, as some tools do, is used as soon as the key is
+// replaced.
 func TestFilesReplacedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
@@ -91,7 +91,7 @@ func TestFilesReplacedOneByOne(t *testing.T) {
 	})
 }
 
-// Kubernetes replaces the directory that the paths lead through.
+// Kubernetes replaces the directory to which the paths lead.
 func TestDirectorySymlinkIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, dir := certtest.New(t), t.TempDir()
@@ -172,7 +172,7 @@ func TestInvalidFilesKeepCertificate(t *testing.T) {
 	})
 }
 
-// A certificate that is not yet good is taken when its time comes, though nothing changes.
+// A certificate that is not yet valid is used once it is, although no file changes.
 func TestCertificateBecomesValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)

@@ -14,20 +14,20 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// storeOn returns a hub's claims on a server.
+// storeOn returns a hub's Store on a server.
 func storeOn(t testing.TB, s *redistest.Server) *Redis {
 	return NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "p", "work", RedisOptions{})
 }
 
-// An idler is a worker that does nothing with its claims.
+// An idler is a Worker that ignores its claims.
 type idler struct{}
 
 func (idler) Gained(*Hold) {}
 func (idler) Lost(*Hold)   {}
 func (idler) Yield(*Hold)  {}
 
-// A hub whose clock is far off is not alive and has no claims, because it would
-// find leases expired that are not.
+// A hub with a skewed clock is not alive and has no claims, because it would end leases that have
+// not expired.
 func TestHubWithSkewedClockHasNoClaims(t *testing.T) {
 	s := redistest.Start(t)
 	one, other := storeOn(t, s), storeOn(t, s)
@@ -57,8 +57,8 @@ func TestHubWithSkewedClockHasNoClaims(t *testing.T) {
 	}
 }
 
-// A hub made a claim while the clock of Redis was ahead, and died. The claim does
-// not keep other hubs from its shard.
+// A claim that was made while the clock of Redis was ahead does not prevent other hubs from
+// acquiring its shard after its hub has died.
 func TestClaimMadeByFastClockExpires(t *testing.T) {
 	s := redistest.Start(t)
 	r := storeOn(t, s)
@@ -76,7 +76,7 @@ func TestClaimMadeByFastClockExpires(t *testing.T) {
 	}
 }
 
-// While Redis is gone, a hub says once a minute what it cannot do, and not at each step.
+// While Redis is unavailable, a hub logs its failures once per minute, and not at each step.
 func TestFailuresAreLoggedOncePerMinute(t *testing.T) {
 	s := redistest.Start(t)
 	var logged bytes.Buffer

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A claim is over when its time is, also the time for which the machine was suspended:
-// then Go's own clock stands still. A clock that is set back prolongs nothing.
+// A claim expires even while the machine is suspended and Go's own clock stops. A clock that is set
+// back does not extend it.
 func TestHoldExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := time.Duration(0)
@@ -38,7 +38,7 @@ func TestHoldExpires(t *testing.T) {
 	})
 }
 
-// The machine's clock goes on.
+// The clock of the machine advances.
 func TestSinceBoot(t *testing.T) {
 	before := sinceBoot()
 	if before <= 0 || sinceBoot() < before {

@@ -22,7 +22,7 @@ import (
 // shards is how many shards the tests share.
 const shards = 256
 
-// A belief is a time during which a hub believes that a shard is its own.
+// A belief is a period during which a hub believes that it has a shard.
 type belief struct {
 	hold     *Hold
 	hub      string
@@ -30,15 +30,13 @@ type belief struct {
 	from, to time.Time
 }
 
-// A witness notes the beliefs of all hubs. A belief that it notes is never shorter
-// than the real one.
+// A witness records the beliefs of all hubs. A recorded belief is never shorter than the real one.
 type witness struct {
 	mu   sync.Mutex
 	past []belief
 }
 
-// check fails the test if two hubs believed at the same time that a shard is their
-// own.
+// check fails the test if two hubs believed at the same time that they had a shard.
 func (w *witness) check(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -54,7 +52,7 @@ func (w *witness) check(t *testing.T) {
 	}
 }
 
-// A desk is a worker that does nothing, with a store that watches its hub.
+// A desk is a Worker that does no work, and a Store that records the beliefs of its hub.
 type desk struct {
 	Store
 	t       *testing.T
@@ -111,7 +109,7 @@ func (d *desk) Gained(h *Hold) {
 	d.works[h.Shard] = &belief{hold: h, hub: d.Name(), shard: h.Shard, from: time.Now(), to: h.Until()}
 }
 
-// ends notes that the work on a shard ends now, if it has not ended before.
+// ends records the end of the work on a shard, unless it has ended before.
 func (d *desk) ends(h *Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,7 +158,7 @@ func (d *desk) number(shard int) uint64 {
 	return d.last[shard]
 }
 
-// has returns the shards on which the desk works now.
+// has returns the shards on which the desk is working.
 func (d *desk) has() (shards []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,7 +171,7 @@ func (d *desk) has() (shards []int) {
 	return shards
 }
 
-// A hub that is alone claims every shard at once, and keeps them.
+// A single hub claims every shard immediately and retains them.
 func TestKeeperAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local, err := OpenLocal(t.Context(), &testutil.Map{}, shards)
@@ -234,7 +232,7 @@ func TestKeeperAlone(t *testing.T) {
 	})
 }
 
-// A worker that does not end its work in time loses its claims.
+// A worker that does not stop its work in time loses its claims.
 func TestKeeperDropsClaimsAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local, err := OpenLocal(t.Context(), &testutil.Map{}, shards)
@@ -255,7 +253,7 @@ func TestKeeperDropsClaimsAfterGrace(t *testing.T) {
 	})
 }
 
-// A stuck worker gives back only one shard.
+// A stuck worker releases only one shard.
 type stuck struct {
 	*desk
 	released *int
@@ -268,7 +266,7 @@ func (s stuck) Yield(h *Hold) {
 	}
 }
 
-// A rig is a hub that steps until it is frozen.
+// A rig is a hub that runs until it is frozen.
 type rig struct {
 	*desk
 	frozen atomic.Bool
@@ -302,7 +300,7 @@ func (g *rig) kill() {
 	<-g.ended
 }
 
-// balanced reports whether each hub has the shards that it should have.
+// balanced reports whether each hub has the shards that are assigned to it.
 func balanced(rigs ...*rig) bool {
 	var live []string
 	for _, g := range rigs {
@@ -316,8 +314,8 @@ func balanced(rigs ...*rig) bool {
 	return true
 }
 
-// Three hubs share the shards. One dies, one is frozen and comes back, one is slow
-// to hand over. At no time do two hubs have the same shard.
+// Three hubs share the shards. One dies, one is frozen and resumes, one is slow to hand over. At no
+// time do two hubs have the same shard.
 func TestKeepersShareShards(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "no")
@@ -359,8 +357,8 @@ func TestKeepersShareShards(t *testing.T) {
 	}
 }
 
-// Redis loses everything, and with it all claims. The hubs share the shards again,
-// and no claim number is used twice.
+// Redis loses all data and with it all claims. The hubs share the shards again, and no claim number
+// is reused.
 func TestKeepersAfterDataLoss(t *testing.T) {
 	s := redistest.Start(t, "--appendfsync", "no")
 	var rigs []*rig
@@ -381,7 +379,7 @@ func TestKeepersAfterDataLoss(t *testing.T) {
 	}
 }
 
-// A hub that ends in an orderly way is replaced long before its claims would end.
+// A hub that shuts down is replaced long before its claims would expire.
 func TestKeeperHandsOver(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "no")

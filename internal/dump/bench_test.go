@@ -17,9 +17,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// BenchmarkUpdate packs files, and compares that with the least that packing could take: to read
-// each file, and to write it to a durable ZIP file with the same
-// compressor.
+// BenchmarkUpdate packs files, and compares that with the minimum work: reading each file and
+// writing it to a durable ZIP file with the same compressor.
 func BenchmarkUpdate(b *testing.B) {
 	for _, test := range []struct {
 		name        string
@@ -28,7 +27,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}{{"small", 100_000, 2_000, "text/plain"}, {"large", 20, 20 << 20, "text/plain"}, {"large-stored", 20, 20 << 20, "image/jpeg"}} {
 		b.Run(test.name, func(b *testing.B) {
 			all := files(b, test.files, test.size, test.media)
-			bare(b, all) // so that both find the files in memory
+			bare(b, all) // so that the files are in the page cache for both
 			list := func(context.Context) iter.Seq2[*Resource, error] {
 				return func(yield func(*Resource, error) bool) {
 					for i := range all {
@@ -59,7 +58,7 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// files writes files of words.
+// files creates files of random words.
 func files(b *testing.B, n, size int, media string) []Resource {
 	r := rand.New(rand.NewPCG(1, 2))
 	var words [4096]string
@@ -89,7 +88,7 @@ func files(b *testing.B, n, size int, media string) []Resource {
 	return all
 }
 
-// bare reads files, and writes one ZIP file.
+// bare reads files and writes one ZIP file.
 func bare(b *testing.B, all []Resource) {
 	f, err := os.Create(filepath.Join(b.TempDir(), "bare.zip"))
 	if err != nil {
@@ -120,7 +119,7 @@ func bare(b *testing.B, all []Resource) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		_ = in.Close() // it is only read
+		_ = in.Close() // opened for reading
 	}
 	if err := z.Close(); err != nil {
 		b.Fatal(err)

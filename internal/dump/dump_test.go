@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// A destination that reads the dumps after each run has what the source has.
+// A destination that reads the dumps after each run has the resources of the source.
 func TestUpdateFollowsSource(t *testing.T) {
 	b := newBench(t)
 	b.opts.Count = 4
@@ -64,7 +64,7 @@ func TestUpdateFollowsSource(t *testing.T) {
 	b.same()
 }
 
-// A run needs the time of no other run, whatever the clock says.
+// No two runs have the same time, whatever the clock shows.
 func TestRunTimesAreUnique(t *testing.T) {
 	b := newBench(t)
 	b.has["a"] = "1"
@@ -89,7 +89,7 @@ func TestRunTimesAreUnique(t *testing.T) {
 	b.same()
 }
 
-// What cannot be read is told, named, and not taken for deleted.
+// Unreadable resources are reported and listed, and not treated as deleted.
 func TestGaps(t *testing.T) {
 	b := newBench(t)
 	b.has = map[string]string{"a": "1", "b": "2", "c": "3"}
@@ -109,7 +109,7 @@ func TestGaps(t *testing.T) {
 		t.Errorf("unreadable resources = %q, want only that of the Resource Dump", lacks)
 	}
 
-	// A new Resource Dump would lack what the one before has.
+	// A new Resource Dump would lack a resource of the previous one.
 	want := maps.Clone(b.has)
 	b.gaps["b"], b.has["c"], want["c"], b.opts.Full = errors.New("no permission"), "other", "other", true
 	if r := b.made(); r.Full || !r.Delayed || r.Updated != 1 || r.Deleted != 0 {
@@ -119,7 +119,7 @@ func TestGaps(t *testing.T) {
 		t.Errorf("resources in dumps = %v, want %v", has, want)
 	}
 
-	// Anything may be missing: nothing is deleted, until all can be listed again.
+	// Any resource may be missing: nothing is deleted until all can be listed again.
 	delete(b.gaps, "b")
 	delete(b.has, "c")
 	b.gaps[""], b.has["a"], want["a"] = errors.New("no permission"), "newer", "newer"
@@ -138,7 +138,7 @@ func TestGaps(t *testing.T) {
 	b.same()
 }
 
-// A content that is not what the list says, or breaks off, is a gap.
+// Content that does not match the listing, or cannot be read to its end, is a gap.
 func TestChangedContentIsGap(t *testing.T) {
 	large := strings.Repeat("large", maxBuffered/2)
 	for name, open := range map[string]func() (io.ReadCloser, error){
@@ -182,7 +182,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("disk failure") }
 
-// Nothing is published of a listing that fails, is not in order, or deletes too much.
+// Nothing is published if a listing fails, is not in order, or deletes too much.
 func TestNothingPublishedOnError(t *testing.T) {
 	b := newBench(t)
 	b.has = map[string]string{"a": "1", "b": "2"}
@@ -230,7 +230,8 @@ func TestNothingPublishedOnError(t *testing.T) {
 	}
 }
 
-// With a lost state, the next run makes a new Resource Dump, and the Change Dump begins anew.
+// If the state file is lost, the next run creates a new Resource Dump, and the Change Dump starts
+// from scratch.
 func TestUpdateWithoutState(t *testing.T) {
 	b := newBench(t)
 	b.has["a"] = "1"
@@ -251,7 +252,7 @@ func TestUpdateWithoutState(t *testing.T) {
 	b.same()
 }
 
-// Two runs at a time are one too many.
+// Two concurrent runs in one directory are not allowed.
 func TestConcurrentUpdateIsRefused(t *testing.T) {
 	b := newBench(t)
 	b.has["a"] = "1"
@@ -266,7 +267,7 @@ func TestConcurrentUpdateIsRefused(t *testing.T) {
 	}
 }
 
-// full makes dumps of several runs; a document has at most a number of entries.
+// full creates dumps of several runs, with at most most entries per document.
 func full(t *testing.T, most int) *bench {
 	b := newBench(t)
 	b.opts.Count, b.opts.Keep, b.opts.maxItems = 2, 2, most
@@ -284,8 +285,8 @@ func full(t *testing.T, most int) *bench {
 	return b
 }
 
-// The archives name as many Resource Dumps as are kept, with the changes since, and older
-// files are removed.
+// The archives list the retained Resource Dumps and the changes since then, and older files are
+// removed.
 func TestKeepDropsOldRuns(t *testing.T) {
 	b := full(t, 2)
 	count := func(pattern string) int {
@@ -318,8 +319,8 @@ func TestKeepDropsOldRuns(t *testing.T) {
 	}
 }
 
-// A run that makes everything there is, and is killed before any of its steps, leaves dumps as they were before or will be
-// after, and the next run goes on.
+// A run that creates every kind of file is killed before each of its steps. The dumps are then as
+// before the run or as after it, and the next run continues.
 func TestUpdateAfterKill(t *testing.T) {
 	before := newBench(t)
 	before.opts.Count, before.opts.Keep, before.opts.maxItems = 1, 1, 1
@@ -370,7 +371,7 @@ func TestUpdateAfterKill(t *testing.T) {
 	}
 }
 
-// TestGolden compares the documents with golden files, and these with the schemas.
+// TestGolden compares the documents with golden files, and validates these against the schemas.
 func TestGolden(t *testing.T) {
 	b := full(t, 2)
 	b.golden(map[string]string{"resourcedump-index": "resourcedump.xml", "resourcedump-part": "resourcedump-20260102T060405Z.part-2.xml", "changedump-index": "changedump.xml"})
@@ -387,7 +388,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// golden compares documents with golden files, by their names.
+// golden compares documents with golden files by name.
 func (b *bench) golden(documents map[string]string) {
 	b.Helper()
 	xmllint, err := exec.LookPath("xmllint")

@@ -12,7 +12,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Ten times the resources need no more memory.
+// Ten times as many resources require no more memory.
 func TestMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: packs 100,000 resources")
@@ -26,7 +26,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	used := func(n int) (most int64) {
 		b := newBench(t)
 		before := heap()
-		for version := range 2 { // in the second run, all but the first tenth is other
+		for version := range 2 { // in the second run, all but the first tenth have changed
 			list := func(context.Context) iter.Seq2[*Resource, error] {
 				return func(yield func(*Resource, error) bool) {
 					for i := range n {

@@ -34,7 +34,7 @@ type bench struct {
 	told []*Gap
 }
 
-// options are those that the commands have by default.
+// options returns the default options of the commands.
 func options() Options {
 	return Options{URL: dumps, Size: 512 << 20, Count: 10_000, Every: 30 * 24 * time.Hour, Keep: 1}
 }
@@ -59,7 +59,7 @@ func sum(s string) string {
 	return "sha-256:" + hex.EncodeToString(h[:])
 }
 
-// list is a Listing.
+// list is a Listing of the source.
 func (b *bench) list(ctx context.Context) iter.Seq2[*Resource, error] {
 	return func(yield func(*Resource, error) bool) {
 		names := slices.Collect(maps.Keys(b.has))
@@ -91,14 +91,14 @@ func (b *bench) list(ctx context.Context) iter.Seq2[*Resource, error] {
 	}
 }
 
-// run runs once, an hour after the run before.
+// run runs Update once, an hour after the previous run.
 func (b *bench) run() (Result, error) {
 	b.now = b.now.Add(time.Hour)
 	b.told = nil
 	return Update(b.Context(), b.dir, b.list, b.opts)
 }
 
-// made runs once, and fails the test if that fails.
+// made runs Update once, and fails the test if that fails.
 func (b *bench) made() Result {
 	b.Helper()
 	r, err := b.run()
@@ -108,14 +108,14 @@ func (b *bench) made() Result {
 	return r
 }
 
-// A reader reads dumps as a destination does. The first error stays.
+// A reader reads dumps as a destination does. It stops at the first error.
 type reader struct {
 	dir   string
 	read  map[string]bool // files of the directory that something names
 	lacks []string        // what dumps say that they lack
 }
 
-// file returns the file at a URL.
+// file returns the content of the file at a URL.
 func (r *reader) file(url string) ([]byte, error) {
 	name, ok := strings.CutPrefix(url, dumps)
 	if !ok {
@@ -168,7 +168,7 @@ func (r *reader) items(url, capability string) (h resourcesync.Header, items []r
 	return d.Header, items, nil
 }
 
-// manifest reads a package, and gives each entry to each, with its content.
+// manifest reads a package, and calls each with its entries and their content.
 func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it *resourcesync.Item, content string)) error {
 	zipped, err := r.file(p.Loc)
 	if err != nil {
@@ -226,8 +226,8 @@ func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it 
 	return nil
 }
 
-// contents returns the contents that a destination has which reads the Resource Dump, and
-// then the Change Dump since.
+// contents returns the contents at a destination that reads the Resource Dump and then the Change
+// Dump.
 func (r *reader) contents() (map[string]string, error) {
 	has := map[string]string{}
 	h, packs, err := r.items(dumps+"resourcedump.xml", resourcesync.ResourceDump)
@@ -274,7 +274,7 @@ func (r *reader) contents() (map[string]string, error) {
 	return has, err
 }
 
-// archives reads the archives, as far as they are named.
+// archives reads the archives that are listed.
 func (r *reader) archives() error {
 	list, err := r.document(dumps+"capabilitylist.xml", resourcesync.CapabilityList)
 	if err != nil {
@@ -307,15 +307,14 @@ func (r *reader) archives() error {
 	return nil
 }
 
-// read reads everything, and fails the test if a document is wrong, or a file is there that no
-// document names.
+// read reads all dumps. It fails the test if a document is invalid or a file is unreferenced.
 func (b *bench) read() map[string]string {
 	b.Helper()
 	has, _ := b.readAll()
 	return has
 }
 
-// readAll is read, and returns also what the dumps say that they lack.
+// readAll is read, but also returns the resources that the dumps list as unreadable.
 func (b *bench) readAll() (has map[string]string, lacks []string) {
 	b.Helper()
 	r := &reader{dir: b.dir, read: map[string]bool{}}
@@ -340,7 +339,7 @@ func (b *bench) readAll() (has map[string]string, lacks []string) {
 	return has, lacks
 }
 
-// same fails the test unless the dumps have what the source has.
+// same fails the test unless the dumps have the resources of the source.
 func (b *bench) same() {
 	b.Helper()
 	if has := b.read(); !maps.Equal(has, b.has) {

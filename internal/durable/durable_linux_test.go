@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// The new name is durable, too. Making it so begins with opening the directory, after the file has
-// been renamed.
+// The new name is durable, too: the directory is opened after the file has been renamed.
 func TestReplaceSyncsTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	watch, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
@@ -40,7 +39,7 @@ func TestReplaceSyncsTheDirectory(t *testing.T) {
 	}
 }
 
-// On a file system that cannot sync a directory, names are as durable as they get.
+// On a file system that cannot sync directories, SyncDir succeeds.
 func TestSyncDirUnsupported(t *testing.T) {
 	if err := SyncDir("/proc"); err != nil {
 		t.Error(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// written writes a file beside path.
+// written writes a file in the directory of path.
 func written(t *testing.T, path, text string) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
@@ -21,8 +21,8 @@ func written(t *testing.T, path, text string) *os.File {
 	return f
 }
 
-// holds checks that path is the only file in its directory, with this text and the permissions
-// of what was written.
+// holds checks that path is the only file in its directory and has the given text, with the
+// permissions of the written file.
 func holds(t *testing.T, path, text string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))

@@ -37,7 +37,7 @@ func TestDoBuildsOnce(t *testing.T) {
 	})
 }
 
-// The caller that makes a value may go away. The others must get a value all the same.
+// The caller that computes a value may be canceled. The others must still get a value.
 func TestDoAfterBuilderIsCanceled(t *testing.T) {
 	for name, leave := range map[string]func(cancel context.CancelFunc) error{
 		"cancelled":                     func(cancel context.CancelFunc) error { cancel(); return context.Canceled },
@@ -86,7 +86,7 @@ func TestDoAfterBuilderIsCanceled(t *testing.T) {
 	}
 }
 
-// If the maker's call is cancelled but the value is made, all callers get it.
+// If the computing caller is canceled but build succeeds, all callers get the value.
 func TestCanceledBuilderSharesValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[string, int]
@@ -130,7 +130,7 @@ func TestWaiterIsCanceled(t *testing.T) {
 	})
 }
 
-// An error is for all who wait for it, and for nobody later.
+// An error is returned to all waiting callers, but not to later ones.
 func TestErrorIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[string, int]

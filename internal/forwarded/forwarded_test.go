@@ -87,7 +87,7 @@ func TestClientFromContext(t *testing.T) {
 	}
 }
 
-// Whatever a client has written before, who spoke to the trusted proxy is the client.
+// Whatever a client sends, the peer of the trusted proxy is the client.
 func FuzzClient(f *testing.F) {
 	for _, seed := range []string{"1.2.3.4", "[::1]:80, x", ",,;=", "fe80::1%eth0"} {
 		f.Add(seed)

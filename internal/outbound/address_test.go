@@ -60,7 +60,7 @@ func TestControlAllows(t *testing.T) {
 // loopback lets callbacks lead to this machine.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// Every spelling that a resolver or the system takes for loopback must be refused.
+// Every spelling that a resolver or the system interprets as loopback must be rejected.
 func TestLoopbackSpellingsAreRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
@@ -89,12 +89,12 @@ func TestLoopbackSpellingsAreRefused(t *testing.T) {
 	}
 }
 
-// A name may have another address each time it is resolved.
+// A name may resolve to another address each time.
 func TestDNSRebinding(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
-	names := newNameServer(t, []string{"8.8.8.8", "127.0.0.1"}) // the first address may be reached, the second may not
+	names := newNameServer(t, []string{"8.8.8.8", "127.0.0.1"}) // the first address is allowed, the second is not
 	a := &addressRules{}
 	dialer := &net.Dialer{Resolver: names.resolver(), Control: a.control, Timeout: 5 * time.Second}
 	if got, err := dialer.Resolver.LookupHost(t.Context(), "rebind.example"); err != nil || got[0] != "8.8.8.8" {
@@ -106,7 +106,7 @@ func TestDNSRebinding(t *testing.T) {
 	}
 }
 
-// A redirect is an answer like any other: it is not followed.
+// A redirect is a response like any other: it is not followed.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	var reached atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,8 +132,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	}
 }
 
-// A proxy from the environment is ignored, because it would hide the address of a
-// request.
+// A proxy from the environment is ignored, because it would hide the address of a request.
 func TestEnvironmentProxyIsIgnored(t *testing.T) {
 	if New(Options{}).transport.Proxy != nil {
 		t.Error("client uses a proxy from the environment")
@@ -197,8 +196,8 @@ func TestCheckCallback(t *testing.T) {
 	}
 }
 
-// All spellings of a host count as one host. The hub cannot be called by another
-// spelling of its own address.
+// All spellings of a host count as one host. The hub cannot be called by another spelling of its
+// own address.
 func TestHostSpellings(t *testing.T) {
 	for want, spellings := range map[string][]string{
 		"a.example:443":    {"https://a.example", "https://A.Example./cb", "https://a.example:443/?x"},

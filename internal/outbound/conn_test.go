@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// inMemory is a body that fails when it is read into a buffer.
+// inMemory is a body that fails the test if it is read into a buffer.
 type inMemory struct {
 	t testing.TB
 	io.WriterTo
@@ -48,8 +48,7 @@ func TestConnDoesNotCopyBody(t *testing.T) {
 	}
 }
 
-// A body arrives unchanged, whatever its length and the number of its parts, with
-// TLS and without.
+// A body arrives unchanged, whatever its length and number of parts, with and without TLS.
 func TestBodyArrivesUnchanged(t *testing.T) {
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)

@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/pipetest"
 )
 
-// A mute is a connection on which nothing comes or goes any more once dead is set, and which nobody
-// closes: a firewall has forgotten it.
+// A mute is a connection on which no data is transferred after dead is set, and which no end
+// closes, for example because a firewall dropped its state.
 type mute struct {
 	net.Conn
 	dead *atomic.Bool
@@ -28,8 +28,8 @@ func (m mute) Write(p []byte) (int, error) {
 	return m.Conn.Write(p)
 }
 
-// A connection of HTTP/2 on which nothing comes any more is given up. Requests that time out do not
-// close it, as those of HTTP/1 do.
+// An HTTP/2 connection on which no data arrives is closed. Requests that time out do not close it,
+// unlike with HTTP/1.
 func TestDeadConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &pipetest.Network{}

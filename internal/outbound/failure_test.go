@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Whatever the reason why a TLS handshake failed, the text says that it failed.
+// Whatever the reason of a failed TLS handshake, the text reports that the handshake failed.
 func TestExplainTLS(t *testing.T) {
 	for name, test := range map[string]struct {
 		config *tls.Config
@@ -48,7 +48,7 @@ func TestExplainTLS(t *testing.T) {
 	}
 }
 
-// A server that resets an HTTP/2 stream is not taken for one that does not speak HTTP.
+// A server that resets an HTTP/2 stream is not mistaken for one that does not use HTTP.
 func TestExplainReset(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/later" {

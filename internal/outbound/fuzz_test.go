@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// numeric are the hosts that some resolver takes for an IPv4 address (inet_aton).
+// numeric matches the hosts that some resolvers accept as IPv4 addresses (inet_aton).
 var numeric = regexp.MustCompile(`(?i)^(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}\.?$`)
 
-// A URL that is taken leads, as it is written, to a name or to an address that may be
-// reached, on a port that may be reached, and to no hub.
+// An accepted URL leads unchanged to a name or to an allowed address, on an allowed port, and not
+// to the hub.
 func FuzzCheck(f *testing.F) {
 	for _, s := range []string{
 		"https://callback.example/a?b=c", "http://127.0.0.1/", "http://2130706433/", "http://0x7f.1/", "http://[::ffff:10.0.0.1]/", "http://[::1]:80/", "http://[fe80::1%25eth0]/", "http://8.8.8.8:65536/", "http://a.example:022/",

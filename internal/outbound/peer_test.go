@@ -24,9 +24,9 @@ func TestOwnerKey(t *testing.T) {
 	}
 }
 
-// Requests to one address are bounded, whatever the name and the port, before a
-// connection is made. They count until the body of the answer is closed, and one who
-// asks for many leaves half of them to others.
+// Requests to one address are bounded, whatever the name and the port, before a connection is made.
+// They count until the body of the response is closed, and one subscriber leaves half of them to
+// others.
 func TestRequestsPerAddressAreBounded(t *testing.T) {
 	var connected atomic.Int64
 	open := func() *httptest.Server {
@@ -92,7 +92,7 @@ func TestRequestsPerAddressAreBounded(t *testing.T) {
 	}
 }
 
-// A request that fails counts no more, and one that is over makes no connection.
+// A failed request is no longer counted, and a finished one makes no connection.
 func TestFinishedRequestIsNotCounted(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// What is no such database is not opened, and is not changed.
+// A directory or file that is not such a database is neither opened nor changed.
 func TestOpenForeignDatabase(t *testing.T) {
 	dir := t.TempDir()
 	db, err := pebble.Open(dir, &pebble.Options{Logger: pebbleLogger{}})

@@ -13,8 +13,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Whatever a callback or a hub answers, a client waits for a sensible time, and shows
-// nothing that a terminal would obey.
+// Whatever a callback or a hub responds, a client waits for a sensible time, and shows nothing that
+// a terminal would interpret.
 func FuzzRead(f *testing.F) {
 	for _, retry := range []string{"", "7", " 7 ", "-7", "99999999999999999999", "+3", "0x10", "1_000", "1e9", "Tue, 03 Feb 2026 04:06:06 GMT", "Tue, 03 Feb 9999 04:06:06 GMT", "Tue, 03 Feb 0001 04:06:06 GMT", "soon"} {
 		f.Add(retry, `{"type":"x","title":"a\u001b[31m","detail":"b\r\nc","status":200,"entry":3}`, uint16(429))

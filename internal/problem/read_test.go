@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Read reads what Write answers. errors.Is then says the same at both ends.
+// Read parses the response of Write, and errors.Is gives the same result at both ends.
 func TestRead(t *testing.T) {
 	now := time.Now()
 	for _, sent := range []error{

@@ -78,7 +78,7 @@ func TestQuietLine(t *testing.T) {
 	}
 }
 
-// Several goroutines may use a Line; each of their lines is whole.
+// Several goroutines may use a Line; each printed line is complete.
 func TestLineIsConcurrent(t *testing.T) {
 	var out bytes.Buffer
 	l := &Line{W: &out, Now: time.Now}

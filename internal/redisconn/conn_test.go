@@ -158,7 +158,7 @@ if ARGV[1] == '' then return { 'no' } end
 redis.call('SET', KEYS[1], ARGV[1])
 return { 'ok', ARGV[1], 7 }`, func(a Answer) bool { return a.Word() == "ok" })
 
-// step sets a key, and counts how often.
+// step sets a key and counts its calls.
 func step(n *int) func(*Try) error {
 	return func(t *Try) error {
 		*n++
@@ -193,7 +193,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// fill makes connections until the server takes no more, and returns what ends one
+// fill makes connections until the server accepts no more, and returns a function that closes one
 // of them.
 func fill(t *testing.T, addr string) (free func()) {
 	t.Helper()

@@ -16,8 +16,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// If Redis has too many connections, nothing is sent on a new one, however Redis cuts it off
-// and however go-redis greets.
+// If Redis has too many connections, nothing is sent on a new one, however Redis closes it and
+// however go-redis starts it.
 func TestTooManyClients(t *testing.T) {
 	s := redistest.Start(t, "--maxclients", "8")
 	ok(t, s.Client().ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all").Err())
@@ -54,7 +54,7 @@ func TestTooManyClients(t *testing.T) {
 	}
 }
 
-// Each error that Redis answers with becomes the error that callers look for.
+// Each error reply of Redis becomes the error that callers expect.
 func TestErrorsAreTranslated(t *testing.T) {
 	s := redistest.Start(t)
 	admin, ctx := s.Client(), t.Context()
@@ -138,7 +138,7 @@ func TestErrorsAreTranslated(t *testing.T) {
 	ok(t, c.WriteCall().Do(ctx, step(&steps)))
 }
 
-// What a step refuses is not tried again.
+// An error of Refuse is not retried.
 func TestRefuseIsNotRetried(t *testing.T) {
 	c := connect(t, "redis://localhost", Options{})
 	steps := 0
@@ -151,7 +151,7 @@ func TestRefuseIsNotRetried(t *testing.T) {
 	}
 }
 
-// A lost answer leaves a write unknown, and only a write.
+// A lost reply makes the outcome of a write unknown, but not that of a read.
 func TestLostReplyIsUnknown(t *testing.T) {
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr)
@@ -221,8 +221,8 @@ func TestLostReplyIsUnknown(t *testing.T) {
 	}
 }
 
-// A server that speaks TLS where the URL says that it does not, or the reverse, and one with
-// an unknown certificate, are named in words.
+// A server that uses TLS contrary to its URL, or has an unknown certificate, gives an error with
+// advice.
 func TestTLSMismatchGivesAdvice(t *testing.T) {
 	pair := certtest.New(t)
 	certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)

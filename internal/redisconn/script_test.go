@@ -23,7 +23,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// A script runs although Redis does not know it yet, or has forgotten it.
+// A script runs even if Redis does not know it yet or has forgotten it.
 func TestRun(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
 		c := connect(t, url, Options{})
@@ -53,8 +53,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Of many runs each has its answer, wherever its key is, and whether or not Redis
-// knows the script.
+// Each of many runs has its answer, wherever its key is, and whether or not Redis knows the script.
 func TestRunAll(t *testing.T) {
 	twice := NewScript(`if ARGV[1] == '3' then error('not three') end return ARGV[1] * 2`, nil)
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
@@ -94,8 +93,8 @@ func TestRunAll(t *testing.T) {
 	})
 }
 
-// Without replicas, a write that waits for them ends with ErrUnknown. A script that writes
-// nothing does not, and neither does one that does not wait.
+// Without replicas, a write that waits for them ends with ErrUnknown. A script that writes nothing
+// does not, nor does one that does not wait.
 func TestWait(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
 		c := connect(t, url, Options{Wait: 1, WaitTimeout: 20 * time.Millisecond})
@@ -145,7 +144,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// until waits until something is so.
+// until waits until so returns true.
 func until(t testing.TB, so func() bool) {
 	t.Helper()
 	limit, cancel := context.WithTimeout(t.Context(), 30*time.Second)

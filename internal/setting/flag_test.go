@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestParseFlags reads command lines that are wrong: the error names the flag, what is
-// wrong with it, and how it is written.
+// TestParseFlags parses invalid command lines: the error contains the flag, the value and the
+// expected form.
 func TestParseFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

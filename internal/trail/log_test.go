@@ -20,7 +20,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A bench is an audit log, in fake time.
+// A bench is an audit log in fake time.
 type bench struct {
 	*testing.T
 	*Log
@@ -42,7 +42,7 @@ func (b *bench) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// lines returns what a file has. Every line has to be JSON.
+// lines returns the lines of a file. Every line must be JSON.
 func lines(t testing.TB, path string) (all []map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -91,7 +91,7 @@ func TestLine(t *testing.T) {
 	})
 }
 
-// A file that is renamed or removed is made anew, and what was said before is in the old one.
+// A file that is renamed or removed is created again, and earlier lines are in the old one.
 func TestReplacedFileIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -122,7 +122,7 @@ func TestReplacedFileIsReopened(t *testing.T) {
 	})
 }
 
-// While no file can be made at the path, /readyz says so all the time, and the log once.
+// While no file can be created at the path, Err returns an error, which is logged once.
 func TestUnopenableFileIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -153,7 +153,7 @@ func TestUnopenableFileIsReported(t *testing.T) {
 	})
 }
 
-// A line that was not written to its end, because a hub was killed, spoils no other.
+// An incomplete line of a killed hub does not damage the following lines.
 func TestIncompleteLineIsTerminated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	if err := os.WriteFile(path, []byte(`{"time":"2026`), 0o600); err != nil {
@@ -171,7 +171,7 @@ func TestIncompleteLineIsTerminated(t *testing.T) {
 	}
 }
 
-// fails is a file that takes some bytes and then fails, as a full disk does.
+// A fails is a file that accepts some bytes and then fails, like a full disk.
 type fails struct {
 	io.Writer
 	room int
@@ -186,7 +186,8 @@ func (f *fails) Write(p []byte) (int, error) {
 	return n, errors.New("no space left")
 }
 
-// Lines that cannot be written are counted, and the count is written when there is room.
+// Lines that cannot be written are counted, and their number is written when writing succeeds
+// again.
 func TestFailedWritesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -230,7 +231,7 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// A flood of refused requests has a bounded number of lines, which count all of them.
+// Refused requests at a high rate have a bounded number of lines, which count all of them.
 func TestFloodLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
@@ -271,8 +272,8 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// A line is a line of the audit log, with every member that it may have, as its readers know it.
-// It is not entry, so that FuzzLine sees when a member gets another name or another place.
+// A line is a line of the audit log with every possible member, as its readers know it. It is not
+// entry, so that FuzzLine detects renamed or reordered members.
 type line struct {
 	Time      string `json:"time"`
 	RequestID string `json:"requestId,omitempty"`
@@ -294,8 +295,8 @@ type line struct {
 	Count   uint64 `json:"count,omitempty"`
 }
 
-// Whatever a client has chosen, its line is one line of JSON, has the members that its readers
-// know, in their order, and has nothing that a terminal obeys.
+// Whatever a client sends, its line is one line of JSON with the known members in their order, and
+// contains nothing that a terminal would interpret.
 func FuzzLine(f *testing.F) {
 	f.Add("alice", "/sets/\n{\"action\":\"publish\"}", "host")
 	f.Add("\x1b[2J\u202e\u0085", "\xff\x7f", "\u2028")

@@ -1,7 +1,6 @@
-// Package claimtest is the contract of claim.Store as a test suite. Each store runs it in a test of
-// its own.
+// Package claimtest is the contract of claim.Store as a test suite. The tests of each store run it.
 //
-// It does not test that a store refuses writes under a lost claim: the suites of the stores with
+// It does not test that a store rejects writes under a lost claim: the suites of the stores with
 // such writes do.
 package claimtest
 
@@ -19,7 +18,7 @@ import (
 // Shards is the number of shards that a store under test must have.
 const Shards = 64
 
-// A Backend is a kind of store.
+// A Backend is an implementation of claim.Store.
 type Backend struct {
 	// New returns a place for claims, which is empty. The backend removes it
 	// when the test ends.
@@ -30,13 +29,13 @@ type Backend struct {
 	Shared bool
 }
 
-// A Place is where claims are kept.
+// A Place is a location where claims are stored.
 type Place struct {
 	Open    func() claim.Store // opens the store for one more hub
 	Restart func()             // ends the place like a crash, and starts it again; the stores must then be opened again. nil: a restart only opens the stores again
 }
 
-// Run runs the suite. Every subtest has a place of its own.
+// Run runs the suite. Every subtest has its own Place.
 func Run(t *testing.T, b Backend) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,8 +54,7 @@ type test struct {
 	run    func(h *hub)
 }
 
-// A hub is a store under test. Its steps fail the test instead of returning an
-// error.
+// A hub is a store under test. Its methods fail the test instead of returning an error.
 type hub struct {
 	*testing.T
 	claim.Store
@@ -78,7 +76,7 @@ func (h *hub) other() *hub {
 	return &o
 }
 
-// restart crashes the place. From then on, h is another hub.
+// restart crashes the place. Afterwards h is another hub.
 func (h *hub) restart() {
 	if h.place.Restart != nil {
 		h.place.Restart()
@@ -86,8 +84,8 @@ func (h *hub) restart() {
 	h.Store = h.place.Open()
 }
 
-// Acquire claims a shard. It waits if another hub has a claim that has not ended
-// yet. A claim that is not complete fails the test.
+// Acquire claims a shard. It waits while another hub has a claim. An incomplete claim fails the
+// test.
 func Acquire(t testing.TB, s claim.Store, shard int) (c claim.Claim) {
 	t.Helper()
 	testutil.Until(t, "the shard is free", func() bool {
@@ -125,8 +123,7 @@ func (h *hub) held(c claim.Claim) bool {
 	return true
 }
 
-// inTime skips the test if a claim that was made before the given time may have
-// ended by now.
+// inTime skips the test if a claim that was made before the given time may have expired.
 func (h *hub) inTime(before time.Time) {
 	h.Helper()
 	if time.Since(before) >= h.ClaimFor() {
@@ -134,8 +131,7 @@ func (h *hub) inTime(before time.Time) {
 	}
 }
 
-// lost fails the test unless a claim is lost: it cannot be renewed, and
-// releasing it does nothing.
+// lost fails the test unless a claim is lost: it cannot be renewed, and releasing it has no effect.
 func (h *hub) lost(c claim.Claim) {
 	h.Helper()
 	if h.held(c) {
