@@ -211,7 +211,7 @@ func TestNothingPublishedOnError(t *testing.T) {
 	b.opts.Allow = func(deleted, held, listed uint64) error {
 		return fmt.Errorf("deleting %d of %d, %d listed", deleted, held, listed)
 	}
-	if _, err := Update(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "1 of 2, 1 listed" {
+	if _, err := Update(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "deleting 1 of 2, 1 listed" {
 		t.Errorf("Update() with rejected deletions: err = %v", err)
 	}
 	if has := b.read(); !maps.Equal(has, before) {

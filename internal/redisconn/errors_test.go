@@ -146,7 +146,7 @@ func TestRefuseIsNotRetried(t *testing.T) {
 		steps++
 		return Refuse(fmt.Errorf("wrapped: %w", feed.ErrGone))
 	})
-	if steps != 1 || !errors.Is(err, feed.ErrGone) || err.Error() != "this once: "+feed.ErrGone.Error() {
+	if steps != 1 || !errors.Is(err, feed.ErrGone) || err.Error() != "wrapped: "+feed.ErrGone.Error() {
 		t.Errorf("got %d tries: %v", steps, err)
 	}
 }

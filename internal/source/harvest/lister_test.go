@@ -390,7 +390,7 @@ func TestGetterWaits(t *testing.T) {
 		{"broken", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the answer is 500", time.Minute, 10 * time.Minute},
 		{"forbidden", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403", 0, time.Second},
 		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no response in time", 4 * headTimeout, 4*headTimeout + 10*time.Minute},
-		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { dripHandler(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
+		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { dripHandler(" ")(w, r) }, "too slow", 4 * paceTime, 4*paceTime + 10*time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
