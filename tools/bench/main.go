@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command bench measures what rshub costs, each figure beside a floor that is
-// measured in the same run: the least that any program could spend on the same
+// Command bench measures the cost of rshub. Each figure is compared with a floor that is
+// measured in the same run: the minimum that any program could spend on the same
 // bytes. See README.md.
 package main
 
@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// benchSet is the set that changes are published to.
+// benchSet is the set to which changes are published.
 const benchSet = "bench"
 
-// setPath is where the changes of the set are published and followed.
+// setPath is the path at which changes of the set are published and followed.
 const setPath = "/sets/" + benchSet + "/changes"
 
 // A bench is one run of this program.
@@ -40,12 +40,12 @@ type bench struct {
 	sizes
 }
 
-// skipped is why a part cannot run here. It is no failure.
+// skipped is the reason why a part cannot run on this machine. It is not a failure.
 type skipped string
 
 func (s skipped) Error() string { return string(s) }
 
-// sizes are the numbers that -quick makes smaller.
+// sizes are the numbers that -quick reduces.
 type sizes struct {
 	length        time.Duration // of one figure of publishing; others take a multiple of it
 	connections   int           // that messages fan out to
