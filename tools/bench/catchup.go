@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// together is how many followers catch up at the same time.
+// together is the number of followers that catch up at the same time.
 const together = 100
 
-// A catching is followers that catch up.
+// A catching describes followers that catch up.
 type catching struct {
 	behind    int // changes
 	by        int // how many were published together
