@@ -211,10 +211,10 @@ func TestLostReplyIsUnknown(t *testing.T) {
 		t.Errorf("RunAll: %v", err)
 	}
 
-	// A greeting is no write.
+	// A greeting is not a write.
 	warm(1 << 30)
 	steps = 0
-	_ = c.WriteCall().Do(ctx, step(&steps)) // breaks the connections that are there
+	_ = c.WriteCall().Do(ctx, step(&steps)) // breaks the existing connections
 	write = c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
 		t.Errorf("greeting: %v", err)

@@ -46,7 +46,7 @@ func (c *caller) step(body []byte, changes int) {
 }
 
 // calls publishes bodies of n changes for a while, each when all callbacks have received
-// the one before. What is counted is deliveries.
+// the one before. It counts deliveries.
 func (b *bench) calls(c *caller, bodies [][]byte, n int) sample {
 	for i := range 2 * warmUp { // and so all callbacks are proven
 		c.step(bodies[i], n)

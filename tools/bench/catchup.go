@@ -55,7 +55,7 @@ func (b *bench) catchUp(t *table, what string, c catching, figures ...metric) {
 }
 
 // follow follows from the start until nothing is missing. It records the frames, if it is
-// told where. What is counted is deliveries.
+// told where. It counts deliveries.
 func (b *bench) follow(s *server, path string, c catching, frames *[]byte) sample {
 	r := b.newReader()
 	r.zstd = c.zstd

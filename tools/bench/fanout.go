@@ -40,7 +40,7 @@ func (p *publisher) publish() error {
 }
 
 // deliver publishes for a while, and waits until all that was published has arrived. A
-// message that is lost or out of order is a failure. What is counted is deliveries.
+// message that is lost or out of order is a failure. It counts deliveries.
 func (b *bench) deliver(r *reader, c channel, servers ...*server) sample {
 	most := int64(max(window, c.rate)) // a second's worth
 	feeds := make([]*publisher, len(c.posts))

@@ -23,20 +23,20 @@ var parts = []part{
 	{name: "publish-http", run: (*bench).publishHTTP,
 		title: "Durable publishes over HTTP, on kept connections; floor: net/http that reads the body, then the floor above"},
 	{name: "requests", run: (*bench).requests,
-		title: "Requests on kept connections, with a handler that does hardly anything; floor: net/http, a bare mux that answers the same"},
+		title: "Requests on persistent connections to a trivial handler; floor: net/http, a plain mux with the same response"},
 	{name: "fanout", run: (*bench).fanout,
 		title: "WebSocket fan-out of messages of 1 KB; floor: the same frame, one write for each connection and message"},
 	{name: "events", run: (*bench).events, title: "Event streams, the same messages; floor: as above"},
 	{name: "filters", heads: [2]string{"alone", "beside"}, run: (*bench).filters,
-		title: "WebSockets with filters: a publish that one follower wants, alone and beside many that want other changes"},
+		title: "WebSockets with filters: a publish that matches one follower, alone and with many that do not match"},
 	{name: "idle", run: (*bench).idleConnections, title: "Memory of idle WebSocket connections; floor: a bare connection for each"},
 	{name: "catchup", run: (*bench).catchup,
 		title: "Catching up over WebSocket; floor: the same bytes from memory to each connection"},
 	{name: "documents", run: (*bench).documents,
 		title: "Documents, time until the last byte; floor: net/http serving the same bytes from memory"},
 	{name: "callbacks", run: (*bench).callbacks,
-		title: "Deliveries to callbacks, one to each for each publish, the next publish when all are answered; " +
-			"CPU without that of the same publishes to a set that nobody is subscribed to; floor: net/http, a goroutine for each callback"},
+		title: "Deliveries to callbacks, one to each per publish, with the next publish after all responses; " +
+			"CPU less that of the same publishes to a set without subscriptions; floor: net/http, a goroutine for each callback"},
 	{name: "callback-idle", run: (*bench).idleSubscriptions,
 		title: "Memory of idle subscriptions; floor: the bytes of callback, secret and token"},
 	{name: "redis", run: (*bench).publishRedis,
@@ -45,14 +45,14 @@ var parts = []part{
 		title: "From publish to receipt, 1,000 changes a second over HTTP, followed by one WebSocket; Redis, NATS and two hubs; " +
 			"floor: go-redis, one XADD, then publish over NATS to one subscriber"},
 	{name: "flat", heads: [2]string{"small", "large"}, run: (*bench).flat,
-		title: "Does it stay the same? A memory with 10,000 changes in one set, and a larger one; a hub without subscriptions, and one with many"},
+		title: "Scaling: a memory with 10,000 changes in one set and a larger one; a hub without subscriptions and one with many"},
 	{name: "inventory", run: (*bench).inventory,
-		title: "An inventory, made in process from a log; floor: decode the same changes, make the elements of their digests; " +
-			"of its size: blocks of the log with the same changes, by loc"},
+		title: "An inventory, built in process from a log; floor: decode the same changes, compute the elements of their digests; " +
+			"floor of the size: blocks of the log with the same changes, by loc"},
 	{name: "inventory-follow", heads: [2]string{"without", "with"}, run: (*bench).inventoryFollow,
 		title: "Publishing changes at random places, in process, without an inventory and with one that keeps up"},
 	{name: "sync", run: (*bench).sync,
-		title: "rspublish sync of a directory of which no file has changed; floor: find -printf of what sync has to know of each file"},
+		title: "rspublish sync of an unchanged directory; floor: find -printf of the file attributes that sync needs"},
 	{name: "mirror", run: (*bench).mirror,
 		title: "rsmirror -once of small files into a new directory, each file durable; floor: net/http with as many requests at a time, " +
 			"each file created and renamed, nothing durable"},

@@ -144,7 +144,7 @@ func (b *bench) spawn(cmd *exec.Cmd) *server {
 	must(cmd.Start())
 	s := &server{pid: cmd.Process.Pid, exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is no matter
+		_ = cmd.Wait() // the exit status does not matter
 		close(s.exited)
 	}()
 	b.later(func() error {

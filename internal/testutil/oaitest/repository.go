@@ -210,7 +210,7 @@ func (r *Repository) listLocked(verb string, get func(string) string) string {
 		return failure("cannotDisseminateFormat", get("metadataPrefix"))
 	}
 	if (r.Days || r.faults.RefuseTimes) && strings.Contains(from+until, "T") {
-		return failure("badArgument", "from or until is no day")
+		return failure("badArgument", "from or until is not a day")
 	}
 	if r.faults.RepeatToken && number > 1 {
 		number = 2

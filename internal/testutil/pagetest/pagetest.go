@@ -58,7 +58,7 @@ func Blocks(t *testing.T, page string) (all []*Block) {
 			if name, says, _ := strings.Cut(mark, ":"); mark != "" {
 				name = strings.TrimSpace(name)
 				if b.marks[name] = strings.TrimSpace(says); !allMarks[name] {
-					t.Errorf("%s, %s: nobody knows the mark %q", page, heading, name)
+					t.Errorf("%s, %s: unknown mark %q", page, heading, name)
 				}
 			}
 		}
