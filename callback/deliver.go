@@ -299,7 +299,7 @@ func (st *state) fail(d *delivery) {
 		s.Next = now.Add(max(backoff.Jitter(firstRetry), d.verdict.After))
 		s.earliest = s.Next
 	} else {
-		wait := max(backoff.Jitter(backoff.Doubled(firstRetry, lastRetry, s.Failed)), d.verdict.After)
+		wait := max(backoff.Jitter(backoff.Exponential(firstRetry, lastRetry, s.Failed)), d.verdict.After)
 		s.Next = now.Add(wait)
 		s.earliest = now.Add(max(firstRetry, wait/10, d.verdict.After))
 	}

@@ -207,7 +207,7 @@ func (s *shard) wake(st *state) {
 
 // stillHas reports whether the claim on a shard still counts. If not, it drops the shard.
 func (st *state) stillHas(s *shard) bool {
-	if !s.claim.Over() {
+	if !s.claim.Expired() {
 		return true
 	}
 	if st.shards[s.claim.Shard] == s {
@@ -231,7 +231,7 @@ func (st *state) warnLate() {
 // the shard meanwhile. So every attempt calls mayCall directly before it begins.
 // It locks the mutex.
 func (s *shard) mayCall() bool {
-	if !s.claim.Over() {
+	if !s.claim.Expired() {
 		return true
 	}
 	st := s.engine.lock()

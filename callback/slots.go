@@ -290,7 +290,7 @@ func (s *slots) host(callback string) *host {
 	name := outbound.Host(callback)
 	h := s.hosts[name]
 	if h == nil {
-		h = &host{name: name, place: outbound.PlaceOf(name)}
+		h = &host{name: name, place: outbound.OwnerKey(name)}
 		s.hosts[name] = h
 	}
 	h.users++

@@ -77,7 +77,7 @@ func (st *state) leaveTopic(t *topic) {
 // gone, or not made yet.
 func (e *Engine) follow(ctx context.Context, t *topic) {
 	for failures := 0; ctx.Err() == nil; failures++ {
-		if failures > 0 && !backoff.Wait(ctx, backoff.Doubled(time.Second, 5*time.Second, failures-1)) {
+		if failures > 0 && !backoff.Wait(ctx, backoff.Exponential(time.Second, 5*time.Second, failures-1)) {
 			return
 		}
 		state, err := e.log.State(ctx, t.set)

@@ -149,7 +149,7 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 // attempt, up to maxRetryDelay. Half of it is random, so that clients that failed at the same time
 // do not retry at the same time.
 func retryDelay(attempt int) time.Duration {
-	d := backoff.Doubled(minRetryDelay, maxRetryDelay, attempt)
+	d := backoff.Exponential(minRetryDelay, maxRetryDelay, attempt)
 	return d/2 + rand.N(d/2)
 }
 

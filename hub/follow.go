@@ -47,7 +47,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 				case errors.Is(err, feed.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 					h.waitWarning.Do(func() { h.opts.Logger.Warn("follow: waiting for the memory", "set", set, "err", err) })
 					failures++
-					backoff.Wait(ctx, backoff.Doubled(100*time.Millisecond, 5*time.Second, failures))
+					backoff.Wait(ctx, backoff.Exponential(100*time.Millisecond, 5*time.Second, failures))
 					continue
 				default:
 					yield(nil, fmt.Errorf("follow set %q after %v: %w", set, after, err))

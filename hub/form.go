@@ -147,7 +147,7 @@ func (in *intake) readAll(maxBytes int64) ([]byte, error) {
 		case err == io.EOF:
 			return body.Bytes(), nil
 		case err != nil:
-			return nil, problem.Unreadable(err)
+			return nil, problem.BodyError(err)
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (h *Hub) decompress(w http.ResponseWriter, r *http.Request, source *deadlin
 	case "gzip", "x-gzip":
 		z, err := gunzip.NewReader(body)
 		if err != nil {
-			return nil, problem.Unreadable(err)
+			return nil, problem.BodyError(err)
 		}
 		return z, nil
 	default:

@@ -112,7 +112,7 @@ func (r *lineReader) readBatch(end int) (p changelog.Publish, err error) {
 		r.entries++
 		if r.err != nil {
 			if _, ok := errors.AsType[*resourcesync.Error](r.err); !ok { // not an error of a line
-				return p, problem.Unreadable(r.err)
+				return p, problem.BodyError(r.err)
 			}
 			return p, r.appendErrors(r.locate(r.err), end)
 		}

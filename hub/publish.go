@@ -50,7 +50,7 @@ func (h *Hub) ServeHub(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	trail.From(r.Context()).Begin(trail.Publish, set)
+	trail.FromContext(r.Context()).SetAction(trail.Publish, set)
 	if err := access.MayPublish(r.Context(), set); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func (h *Hub) readDocument(ctx context.Context, in *intake, format *Format, key 
 		}
 	}
 	if err != nil {
-		return p, problem.Unreadable(err)
+		return p, problem.BodyError(err)
 	}
 	p.Changes = make([]resourcesync.Change, len(doc.Items))
 	for i := range doc.Items {
@@ -223,7 +223,7 @@ func (h *Hub) Publish(ctx context.Context, set string, p changelog.Publish) (cha
 	if h.opts.Quota != nil {
 		h.opts.Quota.RecordGrowth(set)
 	}
-	trail.From(ctx).Published(a.Count, a.Cursor, a.Replayed)
+	trail.FromContext(ctx).AddChanges(a.Count, a.Cursor, a.Replayed)
 	return a, nil
 }
 

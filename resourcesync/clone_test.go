@@ -95,7 +95,7 @@ func TestReadXMLDropsSpace(t *testing.T) {
 	}
 	doc.WriteString(`</urlset>`)
 	text := doc.String()
-	retained := testutil.KeptBytes(t, func() any {
+	retained := testutil.RetainedBytes(t, func() any {
 		d, err := ReadXML(strings.NewReader(text), Limits{})
 		if err != nil || len(d.Items) != n || d.Items[0].Loc != "https://example.org/0" || d.Items[0].Type != "text/html" {
 			t.Fatalf("ReadXML: got %d entries, %v; want %d trimmed ones", len(d.Items), err, n)

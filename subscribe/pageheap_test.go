@@ -18,7 +18,7 @@ func TestPageReleasesBlocks(t *testing.T) {
 	for _, f := range append(feed.PageFormats(), cloudevents.Writer{Base: "https://hub.example.org"}.Page()) {
 		t.Run(f.MediaType, func(t *testing.T) {
 			s := &Server{}
-			kept := testutil.KeptBytes(t, func() any {
+			kept := testutil.RetainedBytes(t, func() any {
 				begin := &feed.Batch{Set: "demo"}
 				p := s.newPage(begin, poll{limit: 10_000, filter: feed.Filter{Types: []string{"text/html"}}}, f)
 				for i := range 20 {

@@ -111,7 +111,7 @@ func Unanswered(err error, d Decision, peer *outbound.Peer) Verdict {
 	if errors.Is(err, outbound.ErrBusy) {
 		d = Limited
 	}
-	return Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
+	return Verdict{Decision: d, Error: f.Text, Outcome: f.Outcome, Place: peer.AddressKey()}
 }
 
 // A Decision is what the engine does after an attempt.

@@ -94,7 +94,7 @@ func (r *Redis) Send(ctx context.Context, q Request) error {
 	b, err := encodeRequest(&q, r.opts.Keys)
 	if err == nil {
 		room := q.inboxRoom(r.opts.InboxMax)
-		err = r.conn.Writing().Once(ctx, func(t *redisconn.Try) error {
+		err = r.conn.WriteCall().Once(ctx, func(t *redisconn.Try) error {
 			a, err := t.RunWait(r.send, []string{r.inboxKey(id.Shard())}, room, b)
 			if err == nil && a.Word() == "" {
 				err = redisconn.Refuse(fmt.Errorf("%w: %d", ErrBusy, room))
@@ -138,7 +138,7 @@ func (r *Redis) Commit(ctx context.Context, c claim.Claim, changes Changes) erro
 	}
 	args := []any{c.Holder, c.Number, len(put), len(with), len(progress), len(gone), len(done)}
 	keys := []string{r.claimKey(c.Shard), r.recordsKey(c.Shard), r.progressKey(c.Shard), r.inboxKey(c.Shard)}
-	err := r.conn.Writing().Once(ctx, func(t *redisconn.Try) error {
+	err := r.conn.WriteCall().Once(ctx, func(t *redisconn.Try) error {
 		run := t.RunWait
 		if len(put)+len(gone) == 0 { // if a progress is lost, its changes are delivered again
 			run = t.Run

@@ -396,7 +396,7 @@ func TestRedisWait(t *testing.T) {
 			return r.Send(ctx, request)
 		}(),
 	} {
-		if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "0 replicas have it, and 1 are waited for") {
+		if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "confirmed by 0 replicas, want 1") {
 			t.Errorf("of %s without a replica: %v", what, err)
 		}
 	}

@@ -40,7 +40,7 @@ func streamID(number uint64) string {
 // read runs one step that only reads. If the step fails, the error says what
 // was being done.
 func (r *Redis) read(ctx context.Context, step func(*redisconn.Try) error, format string, args ...any) error {
-	if err := r.conn.Reading().Once(ctx, step); err != nil {
+	if err := r.conn.ReadCall().Once(ctx, step); err != nil {
 		return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err)
 	}
 	return nil
@@ -144,7 +144,7 @@ func (r *Redis) scan(ctx context.Context, first, n int, pattern string, do func(
 		var bad error
 		at := looks
 		looks = nil
-		err := r.conn.Reading().Once(ctx, func(t *redisconn.Try) error {
+		err := r.conn.ReadCall().Once(ctx, func(t *redisconn.Try) error {
 			return t.RunAll(r.scans, len(at), func(i int) ([]string, []any) {
 				return []string{r.recordsKey(at[i].shard), r.progressKey(at[i].shard)}, []any{at[i].cursor, pattern, scanCount}
 			}, func(i int, parts redisconn.Answer) {

@@ -69,10 +69,10 @@ func (c *Caller) Deliver(ctx context.Context, d *outlet.Delivery) outlet.Verdict
 	case err != nil:
 		return outlet.Unanswered(err, outlet.Again, peer)
 	case status >= 200 && status <= 299:
-		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
+		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.AddressKey()}
 	}
-	f := outbound.Answered("unsuccessful response", status)
-	v := outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
+	f := outbound.StatusFailure("unsuccessful response", status)
+	v := outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.AddressKey()}
 	switch status {
 	case http.StatusGone:
 		v.Decision = outlet.Over
@@ -175,7 +175,7 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 		return err
 	})
 	refused := func(d outlet.Decision, f *outbound.Failure) outlet.Verdict {
-		return outlet.Verdict{Decision: d, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.Place()}
+		return outlet.Verdict{Decision: d, Status: status, Error: f.Text, Outcome: f.Outcome, Place: peer.AddressKey()}
 	}
 	switch {
 	case errors.Is(err, outbound.ErrAddress):
@@ -183,13 +183,13 @@ func (c *Caller) Confirm(ctx context.Context, q *outlet.Question) outlet.Verdict
 	case err != nil:
 		return outlet.Unanswered(err, outlet.Again, peer)
 	case status >= 500:
-		return refused(outlet.Again, outbound.Answered("response does not confirm", status))
+		return refused(outlet.Again, outbound.StatusFailure("response does not confirm", status))
 	case status < 200 || status > 299:
-		return refused(outlet.Over, outbound.Answered("response does not confirm", status))
+		return refused(outlet.Over, outbound.StatusFailure("response does not confirm", status))
 	case string(answer) != challenge:
 		return refused(outlet.Over, &outbound.Failure{Text: wrongAnswer(answer, q), Outcome: outbound.Other})
 	}
-	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.Place()}
+	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: peer.AddressKey()}
 }
 
 // maxQuoted bounds the bytes of a wrong answer to a verification that an error quotes.
@@ -232,7 +232,7 @@ func (c *Caller) Deny(ctx context.Context, d *outlet.Denial) outlet.Verdict {
 		f := outbound.Explain(err)
 		return outlet.Verdict{Decision: outlet.Again, Error: f.Text, Outcome: f.Outcome}
 	}
-	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.OfStatus(status)}
+	return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.StatusOutcome(status)}
 }
 
 // dated adds to the parameters of a GET that is signed when it is sent, so that a receiver can

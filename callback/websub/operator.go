@@ -28,7 +28,7 @@ const (
 // page at a time (?limit=, ?after= an ID). Whether the caller is an operator
 // has been checked before.
 func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set string) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	q := r.URL.Query()
@@ -97,7 +97,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if err != nil {
 		return fmt.Errorf("find subscription %s: %w", id, err)
 	}
-	noted := trail.From(r.Context())
+	noted := trail.FromContext(r.Context())
 	if !record.Ended.IsZero() && (part == "retry" || part == "cursor") {
 		return problem.New(http.StatusConflict, "subscription-ended", "the subscription has ended: "+record.Why)
 	}
@@ -112,19 +112,19 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		return nil
 	case part == "" && r.Method == http.MethodDelete:
 		request.Mode = subscription.Remove
-		noted.Begin(trail.Remove, set)
+		noted.SetAction(trail.Remove, set)
 	case part == "retry" && r.Method == http.MethodPost:
 		request.Mode = subscription.Retry
-		noted.Begin(trail.Retry, set)
+		noted.SetAction(trail.Retry, set)
 	case part == "cursor" && r.Method == http.MethodPut:
 		request.Mode = subscription.Move
-		noted.Begin(trail.Move, set)
+		noted.SetAction(trail.Move, set)
 		begin, err := s.readCursor(w, r, set)
 		if err != nil {
 			return err
 		}
 		request.Start, request.Diverged = begin.Cursor, begin.Diverged
-		noted.To(begin.Cursor)
+		noted.SetCursor(begin.Cursor)
 	default:
 		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
 		if !ok {
@@ -132,7 +132,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		}
 		return problem.NotAllowed(r, allow)
 	}
-	noted.Of(id, hostOf(record.Callback))
+	noted.SetSubscription(id, hostOf(record.Callback))
 	if err := s.send(r.Context(), request); err != nil {
 		return err
 	}

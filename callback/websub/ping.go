@@ -21,8 +21,8 @@ func (s *Server) ping(ctx context.Context, form *form) error {
 	if !form.Has("hub.url") && !form.Has("hub.topic") {
 		return resourcesync.Invalidf("hub.url or hub.topic is missing; want a topic such as %s", s.base.Topic("SET"))
 	}
-	record, sets := trail.From(ctx), []string(nil)
-	record.Begin(trail.Ping, "")
+	record, sets := trail.FromContext(ctx), []string(nil)
+	record.SetAction(trail.Ping, "")
 	type pinged struct{ name, topic, set string }
 	var all []pinged
 	for _, name := range []string{"hub.url", "hub.topic"} {
@@ -35,7 +35,7 @@ func (s *Server) ping(ctx context.Context, form *form) error {
 				continue
 			}
 			sets = append(sets, set)
-			record.Begin(trail.Ping, strings.Join(sets[:min(len(sets), mostNoted)], ","))
+			record.SetAction(trail.Ping, strings.Join(sets[:min(len(sets), mostNoted)], ","))
 			if err := access.MayPing(ctx, set); err != nil {
 				return notPinged(name, topic, err)
 			}

@@ -166,17 +166,17 @@ func (s *Server) take(r *http.Request, form *form, mode subscription.Mode) (note
 	if err != nil {
 		return "", err
 	}
-	record, action := trail.From(r.Context()), trail.Subscribe
+	record, action := trail.FromContext(r.Context()), trail.Subscribe
 	if mode == subscription.Unsubscribe {
 		action = trail.Unsubscribe
 	}
-	record.Begin(action, set)
+	record.SetAction(action, set)
 	if err := access.MayFollow(r.Context(), set); err != nil {
 		return "", err
 	}
 	request, err := s.parse(r, form, subscription.Request{Mode: mode, Set: set, Form: format})
 	if request.Callback != "" {
-		record.Of(request.ID().String(), hostOf(request.Callback))
+		record.SetSubscription(request.ID().String(), hostOf(request.Callback))
 	}
 	if err != nil {
 		return "", err

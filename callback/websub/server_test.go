@@ -506,7 +506,7 @@ func TestRegistryFails(t *testing.T) {
 		{feed.ErrUnknown, 503, "send it again", false},
 		{feed.ErrFull, 507, "is full", false},
 		{subscription.ErrBusy, 503, "in a minute", false},
-		{errors.New("on fire"), 500, "the hub failed", true},
+		{errors.New("on fire"), 500, "internal error of the hub", true},
 	} {
 		before := len(f.logged.String())
 		f.server.engine = resting{failing{f.registry, test.err}}

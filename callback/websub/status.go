@@ -121,7 +121,7 @@ func (s *Server) lag(ctx context.Context, state *feed.State, c feed.Cursor) (l l
 // statusName makes it. It is the right to read the status: every wrong name is
 // answered in the same way.
 func (s *Server) ServeStatus(w http.ResponseWriter, r *http.Request, name string) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	none := problem.New(http.StatusNotFound, "no-such-subscription", "no subscription at this URL; it ended, or was never confirmed")

@@ -48,7 +48,7 @@ func (p *retrier) delayError(err error) error {
 		return nil
 	}
 	if n := p.failures.Add(1); n > 1 {
-		time.Sleep(backoff.Doubled(100*time.Millisecond, maxErrorDelay, int(n-2)))
+		time.Sleep(backoff.Exponential(100*time.Millisecond, maxErrorDelay, int(n-2)))
 	}
 	return err
 }

@@ -30,12 +30,12 @@ func (l *Log) do(ctx context.Context, c *redisconn.Call, step func(*redisconn.Tr
 
 // read runs a step that only reads.
 func (l *Log) read(ctx context.Context, step func(*redisconn.Try) error) error {
-	return l.do(ctx, l.conn.Reading(), step)
+	return l.do(ctx, l.conn.ReadCall(), step)
 }
 
 // write runs a step that writes.
 func (l *Log) write(ctx context.Context, step func(*redisconn.Try) error) error {
-	return l.do(ctx, l.conn.Writing(), step)
+	return l.do(ctx, l.conn.WriteCall(), step)
 }
 
 // errSetChanged reports that a set was created again or described since this hub read it. The step
@@ -51,7 +51,7 @@ const maxAttempts = 4
 // a step was lost, its result is unknown; then retryChanged returns feed.ErrUnknown instead of
 // retrying.
 func (l *Log) retryChanged(do func(*redisconn.Call) error) error {
-	c := l.conn.Writing()
+	c := l.conn.WriteCall()
 	for range maxAttempts {
 		if err := do(c); !errors.Is(err, errSetChanged) {
 			return err
@@ -103,7 +103,7 @@ func (l *Log) runWaitArgs(t *redisconn.Try, s *redisconn.Script, keys []string, 
 // not exist, was created again, belongs to another memory, or is damaged.
 func (l *Log) checkAnswer(a redisconn.Answer, err error) (redisconn.Answer, error) {
 	if err != nil {
-		if text, _ := redisconn.Said(err); strings.Contains(text, "damaged: ") {
+		if text, _ := redisconn.ReplyText(err); strings.Contains(text, "damaged: ") {
 			err = refuse("%w: %s", changelog.ErrCorrupt, damageText(text))
 		}
 		return nil, err

@@ -105,7 +105,7 @@ func (l *Log) swapBlocks(ctx context.Context, set string, reply redisconn.Answer
 	for _, b := range blocks[:used] {
 		sources = append(sources, b.last.String(), []byte(b.bytes[len(b.bytes)-4:]))
 	}
-	c := l.conn.Writing()
+	c := l.conn.WriteCall()
 	err = l.do(ctx, c, func(t *redisconn.Try) (err error) {
 		reply, err = l.run(t, l.scripts.pack, l.keys(set), append(sources, args...)...)
 		return err

@@ -142,7 +142,7 @@ func (l *Log) delete(ctx context.Context, set string) error {
 	if err != nil {
 		return err
 	}
-	c := l.conn.Writing()
+	c := l.conn.WriteCall()
 	deleted := false
 	err = l.do(ctx, c, func(t *redisconn.Try) error {
 		if !deleted {

@@ -102,7 +102,7 @@ func trim(t *testing.T, l *Log, keep uint64) {
 // send sends the request of an append once, and returns the answer.
 func send(t testing.TB, l *Log, a *appendOp) (reply redisconn.Answer) {
 	t.Helper()
-	ok(t, l.conn.Writing().Once(t.Context(), func(try *redisconn.Try) (err error) {
+	ok(t, l.conn.WriteCall().Once(t.Context(), func(try *redisconn.Try) (err error) {
 		reply, err = l.runWaitArgs(try, l.scripts.append, l.keys("set"), a.args(l.conn.Waits()))
 		return err
 	}))

@@ -100,7 +100,7 @@ func TestBackupWithoutHub(t *testing.T) {
 	}{
 		{"hub not running", addr, func(string) error { return nil }, "is it running?"},
 		{"no address", "", func(string) error { return nil }, "RSHUB_OPS_LISTEN is empty"},
-		{"directory exists", addr, func(dir string) error { return os.Mkdir(dir, 0o700) }, "exists; a backup goes into a new directory"},
+		{"directory exists", addr, func(dir string) error { return os.Mkdir(dir, 0o700) }, "exists; use a new directory for the backup"},
 		{"another backup is running", addr, func(dir string) error { return os.Mkdir(dir+".partial", 0o700) }, "copy.partial exists"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

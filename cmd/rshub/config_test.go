@@ -77,7 +77,7 @@ func TestConfigProblems(t *testing.T) {
 		{"operations beyond loopback", []string{"RSHUB_OPS_LISTEN", ":8081"}, []string{"anyone could read a backup"}},
 
 		{"callbacks", []string{"RSHUB_CALLBACK_ALLOW", "::ffff:10.0.0.0/104"},
-			[]string{`RSHUB_CALLBACK_ALLOW: invalid value "::ffff:10.0.0.0/104": ::ffff:10.0.0.0/104 is IPv4 within IPv6`}},
+			[]string{`RSHUB_CALLBACK_ALLOW: invalid value "::ffff:10.0.0.0/104": ::ffff:10.0.0.0/104 is an IPv4-mapped IPv6 network; write it as IPv4`}},
 		{"invalid networks", []string{"RSHUB_CALLBACK_ALLOW", "127.0.0.0/8 10.0.0.0/8"}, []string{"RSHUB_CALLBACK_ALLOW: invalid value"}},
 
 		{"Redis", []string{"RSHUB_REDIS_WAIT", "1", "RSHUB_REDIS_TIMEOUT", "1ms"},

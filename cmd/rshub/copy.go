@@ -65,7 +65,7 @@ func runCopy(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	}
 	start := time.Now()
 	line := progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr), Now: time.Now}
-	line.Begin()
+	line.Start()
 	store := c.store()
 	store.Logger = newLogger(stderr, slog.LevelWarn)
 	copied, err := server.Copy(ctx, store, func(copied server.CopyProgress) {

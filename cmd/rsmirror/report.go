@@ -29,7 +29,7 @@ func (d actionCounts) total() int { return d.fetched + d.kept + d.failed }
 
 func (r *report) start() {
 	r.started = r.Now()
-	r.Begin()
+	r.Start()
 }
 
 // setExpected sets the number of all resources.

@@ -33,12 +33,12 @@ func TestParseDump(t *testing.T) {
 		{"-out-url https://d.org/ " + dir + " " + out, "missing -base URL"},
 		{"-base e.org -out-url https://d.org/ " + dir + " " + out, "-base: invalid base URL"},
 		{"-base https://e.org/ " + dir + " " + out, "-out-url URL is missing"},
-		{"-base https://e.org/ -out-url https://d.org/?a " + dir + " " + out, "the URL of the dumps"},
-		{urls + dir + " " + dir + "/out", "packed itself"},
-		{urls + link + " " + dir + "/out", "packed itself"},
-		{urls + dir + " " + link + "/new/out", "packed itself"},
+		{"-base https://e.org/ -out-url https://d.org/?a " + dir + " " + out, "invalid URL of the dumps"},
+		{urls + dir + " " + dir + "/out", "would be packed, too"},
+		{urls + link + " " + dir + "/out", "would be packed, too"},
+		{urls + dir + " " + link + "/new/out", "would be packed, too"},
 		{urls + "-package-count 50001 " + dir + " " + out, "-package-count"},
-		{urls + "-package-size 0 " + dir + " " + out, "above 0"},
+		{urls + "-package-size 0 " + dir + " " + out, "positive"},
 		{urls + "-full-every 0s " + dir + " " + out, "-full-every"},
 		{urls + "-keep 0 " + dir + " " + out, "-keep"},
 		{urls + "-settle -1s " + dir + " " + out, "negative"},
@@ -78,8 +78,8 @@ func TestDump(t *testing.T) {
 	}
 	write("a")
 	write("b")
-	dump(exitOK, "packed all: 2 resources in 1 package, ")
-	dump(exitOK, "nothing has changed in 2 resources")
+	dump(exitOK, "packed 2 resources in 1 package, ")
+	dump(exitOK, "no changes in 2 resources")
 	write("c")
 	dump(exitOK, `"listed":3,"created":1,`, "-json")
 	write("\xff")
@@ -117,7 +117,7 @@ func TestDumpRecords(t *testing.T) {
 	for _, id := range []string{"oai:x:c", "oai:x:a", "oai:x:b"} {
 		repository.Put(id, "https://a.example/", "title of "+id)
 	}
-	dump(exitOK, "packed all: 3 resources in 1 package, ")
+	dump(exitOK, "packed 3 resources in 1 package, ")
 	packages, err := filepath.Glob(filepath.Join(out, "resourcedump-*-1.zip"))
 	if err != nil || len(packages) != 1 {
 		t.Fatalf("packages = %v, %v, want one", packages, err)
@@ -133,7 +133,7 @@ func TestDumpRecords(t *testing.T) {
 			t.Errorf("content %d = %s, %v, want record %s", i+1, text, err, id)
 		}
 	}
-	dump(exitOK, "nothing has changed in 3 resources")
+	dump(exitOK, "no changes in 3 resources")
 	repository.Put("oai:x:b", "https://a.example/", "another title")
 	repository.Put("oai:x:d", "https://a.example/", "new")
 	repository.Delete("oai:x:c")

@@ -252,7 +252,7 @@ func TestUsage(t *testing.T) {
 		{"bad set", []string{"-set", "Peps/1", file}, `invalid set name "Peps/1"`},
 		{"unknown flag", []string{"-x"}, "-x"},
 		{"no command", []string{"snyc", "-set", "peps", file}, "no such command or file snyc; the commands are sync, watch, relay and dump"},
-		{"invalid duration", []string{"-set", "peps", "-retry", "5", file}, "a duration is a number with its unit"},
+		{"invalid duration", []string{"-set", "peps", "-retry", "5", file}, "want a duration with a unit"},
 		{"token on the command line", []string{"-set", "peps", "-token", "abc", file}, "rspublish has no flag -token"},
 		{"flag after file", []string{"-set", "peps", file, "-q"}, "flag -q must be before the files"},
 		{"both", []string{"-set", "peps", "-updated", "https://a/", file}, "not both"},
@@ -264,7 +264,7 @@ func TestUsage(t *testing.T) {
 		{"key of two inputs", []string{"-set", "peps", "-key", "k", file, "-"}, "-key requires a single input"},
 		{"bad key", []string{"-set", "peps", "-key", "a b", "-"}, "-key must be at most"},
 		{"negative retry", []string{"-set", "peps", "-retry", "-1s", file}, "-retry"},
-		{"no token file", []string{"-set", "peps", "-token-file", file + ".nosuch", file}, "read the token"},
+		{"no token file", []string{"-set", "peps", "-token-file", file + ".nosuch", file}, "read token"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := *b

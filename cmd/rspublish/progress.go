@@ -22,7 +22,7 @@ type report struct {
 func (p *report) start(name string, checking bool, total int) {
 	p.name, p.checking, p.done, p.total = name, checking, 0, total
 	p.started = p.Now()
-	p.Begin()
+	p.Start()
 	p.update(0)
 }
 

@@ -103,7 +103,7 @@ func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, er
 				return
 			}
 			n++
-			r.c.Tell(n, "records")
+			r.c.ShowCount(n, "records")
 			if !yield(&feed.Entry{Cursor: feed.Cursor{Position: next}, Change: c.Change}, nil) {
 				return
 			}

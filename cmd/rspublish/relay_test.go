@@ -38,7 +38,7 @@ func TestParseRelay(t *testing.T) {
 		"-max-delete some https://a.example":     "-max-delete",
 		"-hub ftp://x https://a.example":         "-hub: a hub's URL must be like",
 		"-set X https://a.example":               "invalid set name",
-		"-token-file /no/such https://a.example": "read the token",
+		"-token-file /no/such https://a.example": "read token",
 		"-unknown https://a.example":             "has no flag -unknown",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -49,7 +49,7 @@ func TestParseSync(t *testing.T) {
 		{"watch -set a -dry-run -base https://e.org/ " + dir, "dry-run"},
 		{"watch -set a -every 0 -base https://e.org/ " + dir, "-every"},
 		{"sync -set a -base e.org " + dir, "-base: invalid base URL \"e.org\": want one like https://"},
-		{"watch -set a -settle 5 -base https://e.org/ " + dir, "-settle \"5\": a duration"},
+		{"watch -set a -settle 5 -base https://e.org/ " + dir, "-settle \"5\": want a duration"},
 		{"sync -set a -settle -1s -base https://e.org/ " + dir, "negative"},
 	} {
 		t.Run(strings.ReplaceAll(test.args, dir, "dir"), func(t *testing.T) {

@@ -41,7 +41,7 @@ func (s *syncRun) watch(ctx context.Context, source *reconcile.Source) error {
 		case !isTemporary(err):
 			return err
 		}
-		pause := backoff.Doubled(minPause, maxPause, failures)
+		pause := backoff.Exponential(minPause, maxPause, failures)
 		failures++
 		s.bar.Note("rspublish: %v; syncing again in %s", err, pause)
 		if err := s.sleep(ctx, pause); err != nil {

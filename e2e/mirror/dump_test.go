@@ -216,7 +216,7 @@ func TestDumpOfMirror(t *testing.T) {
 		}
 		return nil
 	})
-	dump(0, "nothing has changed in 3 resources")
+	dump(0, "no changes in 3 resources")
 	if p.Exited() {
 		t.Error("the mirror has exited")
 	}

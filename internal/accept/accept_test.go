@@ -51,7 +51,7 @@ func TestMedia(t *testing.T) {
 			h = nil
 		}
 		if got := Media(h, xml, json, ndjson, stream); got != test.want {
-			t.Errorf("Accept: %s chooses %q, want %q", test.accept, got, test.want)
+			t.Errorf("Media(%s) = %q, want %q", test.accept, got, test.want)
 		}
 	}
 }
@@ -62,12 +62,12 @@ func TestNames(t *testing.T) {
 		"": false, "*/*": false, "text/*": false, "text/event-stream;q=0": false, "text/event-stream;q=0, text/*": false, "text/event-streams": false,
 	} {
 		if got := Names(http.Header{"Accept": {accept}}, "text/event-stream"); got != want {
-			t.Errorf("Accept: %s names an event stream: %t", accept, got)
+			t.Errorf("Names(%s) = %t", accept, got)
 		}
 	}
 }
 
-// FuzzMedia holds what every choice promises, whatever the client sends.
+// FuzzMedia checks the properties of every choice for arbitrary headers.
 func FuzzMedia(f *testing.F) {
 	for _, accept := range []string{"", "*/*", "a/b;q=0, a/*", "a/b;x=\"\\\",\";q=.5,c/d", "a/b;q=1e-400", "\x00,,;;q=", "*/*;q=0"} {
 		f.Add(accept)
@@ -77,20 +77,20 @@ func FuzzMedia(f *testing.F) {
 		h := http.Header{"Accept": {accept}}
 		got := Media(h, offers...)
 		weight, match := mediaWeight(h, got)
-		if got != "" && (!slices.Contains(offers, got) || match != unnamed && weight == 0) {
-			t.Errorf("%q chooses %q", accept, got)
+		if got != "" && (!slices.Contains(offers, got) || match != matchNone && weight == 0) {
+			t.Errorf("Media(%q) = %q", accept, got)
 		}
 		for _, offer := range offers {
 			w, m := mediaWeight(h, offer)
-			if w < 0 || w > 1 || m == unnamed && w != 0 {
-				t.Errorf("%q gives %s the weight %v", accept, offer, w)
+			if w < 0 || w > 1 || m == matchNone && w != 0 {
+				t.Errorf("Accept %q: weight of %s = %v", accept, offer, w)
 			}
-			if got == "" && (m == unnamed || w > 0) || w > weight {
-				t.Errorf("%q chooses %q and not %s", accept, got, offer)
+			if got == "" && (m == matchNone || w > 0) || w > weight {
+				t.Errorf("Media(%q) = %q, want %s", accept, got, offer)
 			}
 		}
 		if only := Media(h, got); got != "" && only != got {
-			t.Errorf("%q chooses %q among three, but not alone", accept, got)
+			t.Errorf("Media(%q) = %q of three, but not of one", accept, got)
 		}
 		Gzip(http.Header{"Accept-Encoding": {accept}})
 	})
@@ -102,7 +102,7 @@ func TestZstd(t *testing.T) {
 		"zstd;q=0.5, identity": false, "identity;q=0.5, zstd": true, "zstd;q=2": false,
 	} {
 		if got := Zstd(http.Header{"Accept-Encoding": {header}}); got != want {
-			t.Errorf("Accept-Encoding: %s: %t", header, got)
+			t.Errorf("Zstd(%s) = %t", header, got)
 		}
 	}
 }

@@ -29,7 +29,7 @@ var _ Authenticator = (*TokensFile)(nil)
 func OpenTokensFile(path string, log *slog.Logger) (*TokensFile, error) {
 	f := &TokensFile{path: path}
 	f.document = reread.Document{What: "the tokens file", Log: log, Read: f.read}
-	if _, err := f.document.Look(context.Background()); err != nil {
+	if _, err := f.document.Load(context.Background()); err != nil {
 		return nil, err
 	}
 	return f, nil

@@ -64,7 +64,7 @@ func TestTokensFileReload(t *testing.T) {
 			t.Fatalf("Caller(alice) = %+v, %v, want alice", c, err)
 		}
 		b.write("alice ALICE publish:a,follow:b", "bob BOB follow:b", "anyone - follow:c")
-		time.Sleep(reread.Every + 1)
+		time.Sleep(reread.DefaultPause + 1)
 		synctest.Wait()
 		if c, err := b.caller(alicesToken); err != nil || !c.Rights.Follow("b") || !c.Rights.Follow("c") {
 			t.Errorf("Caller(alice) after the reload = %+v, %v, want the rights to follow b and c", c, err)
@@ -85,7 +85,7 @@ func TestTokensFileReload(t *testing.T) {
 			before := len(b.log.String())
 			logged := func() string { return b.log.String()[before:] }
 			bad()
-			time.Sleep(reread.Every + 1)
+			time.Sleep(reread.DefaultPause + 1)
 			synctest.Wait()
 			if c, err := b.caller(bobsToken); err != nil || !c.Rights.Follow("b") {
 				t.Errorf("Caller(bob) with an invalid file = %+v, %v, want the previous rights", c, err)
@@ -93,17 +93,17 @@ func TestTokensFileReload(t *testing.T) {
 			if b.file.Err() == nil || b.file.Version() != version {
 				t.Error("with an invalid file: got no error or another version, want an error and the same version")
 			}
-			if once := logged(); strings.Count(once, "stays in force") != 1 || strings.Contains(once, "THESECRET") {
+			if once := logged(); strings.Count(once, "remains in effect") != 1 || strings.Contains(once, "THESECRET") {
 				t.Errorf("got the log %q, want one warning without the token", once)
 			}
-			time.Sleep(10 * reread.Every)
+			time.Sleep(10 * reread.DefaultPause)
 			synctest.Wait()
-			if strings.Count(logged(), "stays in force") != 1 {
+			if strings.Count(logged(), "remains in effect") != 1 {
 				t.Errorf("got the log %q, want only one warning", logged())
 			}
 		}
 		b.write("bob BOB follow:b")
-		time.Sleep(reread.Every + 1)
+		time.Sleep(reread.DefaultPause + 1)
 		synctest.Wait()
 		if _, err := b.caller(alicesToken); err == nil || b.file.Err() != nil {
 			t.Errorf("Caller(alice) = %v, Err() = %v, want an error, nil", err, b.file.Err())
@@ -161,7 +161,7 @@ func TestWhile(t *testing.T) {
 		}
 
 		b.write("bob BOB follow:other", "anyone - follow:c")
-		time.Sleep(reread.Every + sweepInterval)
+		time.Sleep(reread.DefaultPause + sweepInterval)
 		ended("bob", bob, "does not have the right")
 		ended("bob in a public set", public, "")
 		late := hold(bobsToken, "other")
@@ -170,7 +170,7 @@ func TestWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.write("alice ALICE follow:a")
-		time.Sleep(reread.Every + sweepInterval)
+		time.Sleep(reread.DefaultPause + sweepInterval)
 		ended("bob without a token", late, "the token is unknown")
 		ended("bob in a public set", public, "the token is unknown")
 		ended("anyone", anyone, "this request requires a token")

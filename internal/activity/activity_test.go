@@ -16,7 +16,7 @@ import (
 	"github.com/rshub/rshub/internal/access"
 )
 
-// heads is a Log that says what a test has set.
+// heads is a Log with heads set by a test.
 type heads struct {
 	mu  sync.Mutex
 	all map[string]feed.State
@@ -43,7 +43,7 @@ func (h *heads) at(set string, head uint64) {
 	h.all[set] = st
 }
 
-// sum returns the sum of what is in a chart.
+// sum returns the sum of a chart's values.
 func sum(values []uint32) (n uint64) {
 	for _, v := range values {
 		n += uint64(v)
@@ -51,9 +51,9 @@ func sum(values []uint32) (n uint64) {
 	return n
 }
 
-// TestHourIsUpToDate asks for charts between two looks: they have what has just happened,
-// once, and the next look does not change that.
-func TestHourIsUpToDate(t *testing.T) {
+// Charts that are requested between two readings include the latest changes once, and the next
+// reading does not count them again.
+func TestHourIncludesPendingChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
 		log.at("old", 1_000_000) // from before the hub started
@@ -79,7 +79,7 @@ func TestHourIsUpToDate(t *testing.T) {
 		check := func(set string, changes, deliveries uint64) {
 			t.Helper()
 			if v := served(set); sum(v.Changes) != changes || sum(v.Deliveries) != deliveries {
-				t.Errorf("at %v the hour of %q has %d changes and %d deliveries, want %d and %d", time.Now(), set, sum(v.Changes), sum(v.Deliveries), changes, deliveries)
+				t.Errorf("at %v: Hour(%q) has %d changes, %d deliveries, want %d, %d", time.Now(), set, sum(v.Changes), sum(v.Deliveries), changes, deliveries)
 			}
 		}
 		time.Sleep(time.Second)
@@ -99,12 +99,12 @@ func TestHourIsUpToDate(t *testing.T) {
 	})
 }
 
-// A following is who follows in a test.
+// A following is a Followers with fixed values.
 type following map[string]Following
 
 func (f following) Following() map[string]Following { return f }
 
-// TestHour runs a Recorder in fake time, for more than an hour.
+// TestHour runs a Recorder in fake time for more than an hour.
 func TestHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
@@ -123,117 +123,117 @@ func TestHour(t *testing.T) {
 			r.Delivered("busy", 30)
 			r.Delivered("old", 1)
 		}
-		time.Sleep(every)
+		time.Sleep(lookInterval)
 		synctest.Wait()
 
 		busy, old, all := r.Hour("busy"), r.Hour("old"), r.Hour("")
 		for name, h := range map[string]Hour{"busy": busy, "old": old, "all": all} {
-			if n := len(h.Changes); n != points || len(h.Deliveries) != n || len(h.Lag) != n {
-				t.Errorf("the chart of %s has %d, %d and %d steps", name, n, len(h.Deliveries), len(h.Lag))
+			if n := len(h.Changes); n != maxSteps || len(h.Deliveries) != n || len(h.Lag) != n {
+				t.Errorf("Hour(%s) has %d, %d, %d steps", name, n, len(h.Deliveries), len(h.Lag))
 			}
 		}
 		if n := sum(busy.Changes); n < 79*90 || n > 81*90 {
-			t.Errorf("busy had %d changes in an hour, want about %d", n, 80*90)
+			t.Errorf("got %d changes of busy set in an hour, want about %d", n, 80*90)
 		}
 		if n := sum(busy.Deliveries); n < 79*30 || n > 81*30 {
-			t.Errorf("busy had %d deliveries in an hour, want about %d", n, 80*30)
+			t.Errorf("got %d deliveries of busy set in an hour, want about %d", n, 80*30)
 		}
 		if a, b := sum(all.Changes), sum(busy.Changes); a != b {
-			t.Errorf("all sets together had %d changes, want %d: what was there before does not count", a, b)
+			t.Errorf("got %d changes of all sets, want %d without those before the first reading", a, b)
 		}
 		if n := sum(old.Changes); n != 0 {
-			t.Errorf("a set without changes had %d", n)
+			t.Errorf("got %d changes of idle set, want 0", n)
 		}
 		if m := slices.Max(busy.Lag); m != 2 {
-			t.Errorf("the lag was %v s, want 2", m)
+			t.Errorf("got lag %v s, want 2", m)
 		}
 		now := r.Now("busy")
 		if !now.Known || math.Abs(now.Rate-2) > 1 || now.Followers != 3 || now.Behind != 7 {
-			t.Errorf("busy is now %+v, want about 2 changes in a second", now)
+			t.Errorf("Now(busy) = %+v, want about 2 changes per second", now)
 		}
 		if now := r.Now("none"); now.Known || now.Followers != 0 {
-			t.Errorf("a set that is not there is %+v", now)
+			t.Errorf("Now() of nonexistent set = %+v", now)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// A set that is made anew, or whose log lost its tail, has not got a negative number of changes.
-func TestHeadThatGoesBack(t *testing.T) {
+// A set that is recreated, or whose log lost its tail, does not get a negative number of changes.
+func TestHeadMovesBack(t *testing.T) {
 	log, now := newHeads(), time.Unix(1_800_000_000, 0)
 	r := New(log, Options{Now: func() time.Time { return now }})
 	steps := []uint64{10, 15, 5, 6, 6}
 	for _, head := range steps {
 		log.at("a", head)
-		r.look(t.Context())
-		now = now.Add(every)
+		r.readHeads(t.Context())
+		now = now.Add(lookInterval)
 	}
 	if n := sum(r.Hour("a").Changes); n != 5+1 {
-		t.Errorf("there were %d changes, want 6", n)
+		t.Errorf("got %d changes, want 6", n)
 	}
 	delete(log.all, "a")
-	r.look(t.Context())
-	if len(r.known) != 0 || len(r.charts) != 0 {
-		t.Errorf("%d sets and %d charts are kept of a set that is gone", len(r.known), len(r.charts))
+	r.readHeads(t.Context())
+	if len(r.rates) != 0 || len(r.charts) != 0 {
+		t.Errorf("got %d sets and %d charts after deletion of the set, want 0", len(r.rates), len(r.charts))
 	}
 }
 
-// Charts are bounded, and the busiest sets have them.
-func TestCharts(t *testing.T) {
+// The number of charts is bounded, and the busiest sets have them.
+func TestChartsAreBounded(t *testing.T) {
 	log, now := newHeads(), time.Unix(1_800_000_000, 0)
 	r := New(log, Options{Now: func() time.Time { return now }})
-	const sets = 3 * mostSets
+	const sets = 3 * maxCharts
 	for round := range uint64(3) {
 		for i := range uint64(sets) {
 			log.at(fmt.Sprint("s", i), round*(i+1))
 		}
-		r.look(t.Context())
-		now = now.Add(every)
+		r.readHeads(t.Context())
+		now = now.Add(lookInterval)
 	}
-	if len(r.charts) != mostSets {
-		t.Fatalf("there are %d charts, want %d", len(r.charts), mostSets)
+	if len(r.charts) != maxCharts {
+		t.Fatalf("got %d charts, want %d", len(r.charts), maxCharts)
 	}
 	if n := sum(r.Hour(fmt.Sprint("s", sets-1)).Changes); n != 2*sets && n != sets {
-		t.Errorf("the busiest set had %d changes", n)
+		t.Errorf("got %d changes of busiest set", n)
 	}
 	r.Hour("s0") // somebody looks at the quietest set
 	log.at("s0", 1000)
-	r.look(t.Context())
-	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(r.charts) != mostSets {
-		t.Errorf("a set that is looked at had %d changes, and there are %d charts", n, len(r.charts))
+	r.readHeads(t.Context())
+	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(r.charts) != maxCharts {
+		t.Errorf("got %d changes of viewed set, with %d charts", n, len(r.charts))
 	}
 }
 
-// Failures are gathered, bounded, and forgotten when what failed goes right.
+// Failures are merged, bounded, and removed after a success.
 func TestFailures(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	r := New(newHeads(), Options{Now: func() time.Time { return now }})
 	for i := range 3 {
 		now = now.Add(time.Minute)
-		r.Went(Failure{Kind: "deliver", Set: "a", About: "1", Text: fmt.Sprint("error ", i)})
-		r.Went(Failure{Kind: "source", Set: "b", Text: "away"})
+		r.AddFailure(Failure{Kind: "deliver", Set: "a", About: "1", Text: fmt.Sprint("error ", i)})
+		r.AddFailure(Failure{Kind: "source", Set: "b", Text: "away"})
 	}
 	all := r.Failures("")
 	if len(all) != 2 || all[1].Text != "error 2" || all[1].Times != 3 || all[1].Last.Sub(all[1].First) != 2*time.Minute {
-		t.Errorf("the failures are %+v", all)
+		t.Errorf("Failures() = %+v", all)
 	}
 	if of := r.Failures("b"); len(of) != 1 || of[0].Kind != "source" {
-		t.Errorf("the failures of b are %+v", of)
+		t.Errorf("Failures(b) = %+v", of)
 	}
-	r.Right("deliver", "a", "1")
-	r.Right("deliver", "a", "2")
+	r.ClearFailure("deliver", "a", "1")
+	r.ClearFailure("deliver", "a", "2")
 	if of := r.Failures("a"); len(of) != 0 {
-		t.Errorf("what went right is still a failure: %+v", of)
+		t.Errorf("Failures() after ClearFailure = %+v", of)
 	}
-	for i := range 2 * mostFailures {
-		r.Went(Failure{Kind: "deliver", Set: "a", About: fmt.Sprint(i)})
+	for i := range 2 * maxFailures {
+		r.AddFailure(Failure{Kind: "deliver", Set: "a", About: fmt.Sprint(i)})
 	}
-	if n := len(r.Failures("")); n != mostFailures {
-		t.Errorf("%d failures are kept", n)
+	if n := len(r.Failures("")); n != maxFailures {
+		t.Errorf("got %d failures", n)
 	}
 	now = now.Add(25 * time.Hour)
 	if n := len(r.Failures("")); n != 0 {
-		t.Errorf("%d failures are shown after a day", n)
+		t.Errorf("got %d failures after a day", n)
 	}
 }

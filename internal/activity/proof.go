@@ -7,37 +7,37 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// How many proofs are kept: of all destinations, and of those of one caller.
+// Maximum numbers of recorded proofs: of all callers and of one caller.
 const (
-	mostProofs   = 1_000
-	mostOfCaller = 50
+	maxProofs       = 1_000
+	maxCallerProofs = 50
 )
 
-// A Proof says when a destination last held the same as the hub.
+// A Proof records that a destination had the same content as the hub.
 type Proof struct {
 	Set      string
-	Name     string // of the destination, as it says
-	By       string // the caller who told the hub; empty: nobody knows
-	Prefix   string // only of resources whose loc begins with it
-	Compared string // position or content
+	Name     string // name that the destination gave itself
+	By       string // caller who reported the proof; empty if unknown
+	Prefix   string // if not empty, only resources whose loc has this prefix were compared
+	Compared string // "position" or "content"
 	Cursor   feed.Cursor
-	Count    uint64 // resources
+	Count    uint64 // number of resources
 	At       time.Time
 }
 
-// Proved notes a proof instead of an earlier one of the same destination: the same set,
-// name and caller. The Recorder sets At. If there are too many, the oldest is forgotten,
-// of the caller who has too many or else of all.
-func (r *Recorder) Proved(p Proof) {
+// AddProof records a proof. It replaces an earlier one of the same destination: with the same set,
+// name and caller. AddProof sets At. If there are too many proofs, it drops the oldest one of the
+// caller, if the caller has too many, or else the oldest of all.
+func (r *Recorder) AddProof(p Proof) {
 	p.At = r.opts.Now().UTC()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	of := func(old Proof) bool { return old.By == p.By }
 	out := slices.IndexFunc(r.proofs, func(old Proof) bool { return of(old) && old.Set == p.Set && old.Name == p.Name })
-	if out < 0 && count(r.proofs, of) >= mostOfCaller {
+	if out < 0 && count(r.proofs, of) >= maxCallerProofs {
 		out = slices.IndexFunc(r.proofs, of)
 	}
-	if out < 0 && len(r.proofs) == mostProofs {
+	if out < 0 && len(r.proofs) == maxProofs {
 		out = 0
 	}
 	if out >= 0 {
@@ -46,7 +46,7 @@ func (r *Recorder) Proved(p Proof) {
 	r.proofs = append(r.proofs, p)
 }
 
-// Proofs returns the newest proof of each destination of a set, the newest first.
+// Proofs returns the newest proof of each destination of a set, newest first.
 func (r *Recorder) Proofs(set string) []Proof {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -59,6 +59,7 @@ func (r *Recorder) Proofs(set string) []Proof {
 	return all
 }
 
+// count returns the number of proofs for which is returns true.
 func count(all []Proof, is func(Proof) bool) (n int) {
 	for _, p := range all {
 		if is(p) {

@@ -12,18 +12,18 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// An HourView is what happened in the last hour, as the API shows it.
+// An HourView is an Hour as the API represents it.
 type HourView struct {
-	Set        string    `json:"set,omitempty"` // empty: all sets
-	From       string    `json:"from"`          // when the first step began
+	Set        string    `json:"set,omitempty"` // empty for all sets
+	From       string    `json:"from"`          // start of the first step
 	Step       float64   `json:"step"`          // seconds
-	Changes    []uint32  `json:"changes"`       // that the memory took, from whatever hub
+	Changes    []uint32  `json:"changes"`       // changes that the change memory accepted from all hubs
 	Deliveries []uint32  `json:"deliveries"`    // changes that this hub delivered
-	Lag        []float32 `json:"lag"`           // the greatest of a follower of this hub, in seconds
+	Lag        []float32 `json:"lag"`           // maximum lag of this hub's followers, in seconds
 }
 
-// ServeHour serves the last hour of a set, to callers that may follow it. With the empty set it
-// serves that of all sets, to operators.
+// ServeHour serves the last hour of a set to callers that may follow it. With an empty set it
+// serves the last hour of all sets to operators.
 func (r *Recorder) ServeHour(w http.ResponseWriter, req *http.Request, set string) error {
 	if set == "" {
 		if err := access.MayOperate(req.Context()); err != nil {
@@ -37,14 +37,14 @@ func (r *Recorder) ServeHour(w http.ResponseWriter, req *http.Request, set strin
 			return err
 		}
 	}
-	if err := problem.OnlyRead(req, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(req, "GET, HEAD"); err != nil {
 		return err
 	}
 	var now *feed.State
 	if set != "" {
 		st, err := r.state(req.Context(), set)
 		if err != nil {
-			return err // there are no charts of sets that do not exist
+			return err // nonexistent sets must not get charts
 		}
 		now = &st
 	}
@@ -53,21 +53,21 @@ func (r *Recorder) ServeHour(w http.ResponseWriter, req *http.Request, set strin
 	return nil
 }
 
-// A failureView is something that went wrong, as the API shows it.
+// A failureView is a Failure as the API represents it.
 type failureView struct {
 	Kind   string    `json:"kind"` // deliver, subscribe, unsubscribe or source
 	Set    string    `json:"set"`
-	ID     string    `json:"id,omitempty"` // of the subscription
-	URL    string    `json:"url"`          // of the callback or of the source
+	ID     string    `json:"id,omitempty"` // ID of the subscription
+	URL    string    `json:"url"`          // URL of the callback or the source
 	Status int       `json:"status,omitempty"`
 	Error  string    `json:"error"`
-	Final  bool      `json:"final,omitempty"` // it is not tried again
+	Final  bool      `json:"final,omitempty"` // whether it is not retried
 	First  time.Time `json:"first"`
 	Last   time.Time `json:"last"`
 	Times  int       `json:"times"`
 }
 
-// state returns the state of a set, or feed.ErrNoSet.
+// state returns the state of a set. The error is feed.ErrNoSet if it does not exist.
 func (r *Recorder) state(ctx context.Context, set string) (feed.State, error) {
 	states, err := r.log.Sets(ctx, set)
 	if err == nil && len(states) == 0 {
@@ -79,8 +79,8 @@ func (r *Recorder) state(ctx context.Context, set string) (feed.State, error) {
 	return states[0], nil
 }
 
-// ServeFailures serves operators what went wrong in the last day at this hub, with one set or,
-// with the empty set, with all of them.
+// ServeFailures serves operators the failures of the last day at this hub, of one set, or of all
+// sets if set is empty.
 func (r *Recorder) ServeFailures(w http.ResponseWriter, req *http.Request, set string) error {
 	if set != "" {
 		if err := feed.CheckSet(set); err != nil {
@@ -90,11 +90,11 @@ func (r *Recorder) ServeFailures(w http.ResponseWriter, req *http.Request, set s
 	if err := access.MayOperate(req.Context()); err != nil {
 		return err
 	}
-	if err := problem.OnlyRead(req, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(req, "GET, HEAD"); err != nil {
 		return err
 	}
 	answer := struct {
-		Failures []failureView `json:"failures"` // the newest first
+		Failures []failureView `json:"failures"` // newest first
 	}{[]failureView{}}
 	for _, f := range r.Failures(set) {
 		answer.Failures = append(answer.Failures, failureView{f.Kind, f.Set, f.About, withoutSecrets(f.Where), f.Status, f.Text, f.Final, f.First, f.Last, f.Times})
@@ -103,7 +103,7 @@ func (r *Recorder) ServeFailures(w http.ResponseWriter, req *http.Request, set s
 	return nil
 }
 
-// withoutSecrets returns a URL without what may be a secret for others.
+// withoutSecrets returns a URL without the parts that may be secret.
 func withoutSecrets(text string) string {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -113,10 +113,10 @@ func withoutSecrets(text string) string {
 	return u.String()
 }
 
-// A ProofView is when a destination last held the same as the hub, as the API shows it.
+// A ProofView is a Proof as the API represents it.
 type ProofView struct {
 	Name     string    `json:"name"`
-	By       string    `json:"by,omitempty"` // who told the hub: a token or an address
+	By       string    `json:"by,omitempty"` // who reported the proof: a token or an address
 	Prefix   string    `json:"prefix,omitempty"`
 	Compared string    `json:"compared"` // position or content
 	Cursor   string    `json:"cursor"`
@@ -124,8 +124,8 @@ type ProofView struct {
 	At       time.Time `json:"at"`
 }
 
-// ServeProofs shows when each destination of a set last held the same as the hub. Operators
-// see all of them, others those that by, which is who asks, has told the hub.
+// ServeProofs serves the newest proof of each destination of a set. Operators receive all proofs,
+// other callers those that were reported by by, which is the caller itself.
 func (r *Recorder) ServeProofs(w http.ResponseWriter, req *http.Request, set, by string) error {
 	if err := feed.CheckSet(set); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (r *Recorder) ServeProofs(w http.ResponseWriter, req *http.Request, set, by
 	if err := access.MayFollow(req.Context(), set); err != nil {
 		return err
 	}
-	if err := problem.OnlyRead(req, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(req, "GET, HEAD"); err != nil {
 		return err
 	}
 	st, err := r.state(req.Context(), set)
@@ -142,10 +142,10 @@ func (r *Recorder) ServeProofs(w http.ResponseWriter, req *http.Request, set, by
 	}
 	all := access.FromContext(req.Context()).Rights.Operate()
 	answer := struct {
-		Proofs []ProofView `json:"proofs"` // the newest first
+		Proofs []ProofView `json:"proofs"` // newest first
 	}{[]ProofView{}}
 	for _, f := range r.Proofs(set) {
-		if f.Cursor.Micros < st.Begin { // it is of another set of this name
+		if f.Cursor.Micros < st.Begin { // of an earlier set with this name
 			continue
 		}
 		if !all && (by == "" || f.By != by) {

@@ -1,7 +1,7 @@
-// Package backoff computes and waits for the time before another try. Waits are random within
-// bounds, so that callers that failed together do not try again together.
+// Package backoff computes the time before a retry and waits for it. Waits are random within
+// bounds, so that callers that failed together do not retry together.
 //
-// It does not retry: the caller owns the loop, and decides which errors are worth another try.
+// It does not retry: the caller owns the loop, and decides which errors are retryable.
 package backoff
 
 import (
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// Sleep waits for d. If ctx is done first, it returns ctx's error at once.
+// Sleep waits for d. If ctx is done first, it returns ctx's error immediately.
 func Sleep(ctx context.Context, d time.Duration) error { return SleepOrWake(ctx, d, nil) }
 
-// SleepOrWake is Sleep, which ends also after wake.Wake; wake may be nil.
+// SleepOrWake is like Sleep, but returns early if wake.Wake is called. wake may be nil.
 func SleepOrWake(ctx context.Context, d time.Duration, wake Wakeup) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -25,14 +25,14 @@ func SleepOrWake(ctx context.Context, d time.Duration, wake Wakeup) error {
 	return ctx.Err()
 }
 
-// A Wakeup wakes a goroutine that may be busy, and receives from it: several calls of Wake that
-// come before the goroutine looks count as one. NewWakeup makes it.
+// A Wakeup wakes a goroutine that receives from it. Calls of Wake before the goroutine receives
+// count as one. Use NewWakeup to create a Wakeup.
 type Wakeup chan struct{}
 
 // NewWakeup returns a Wakeup.
 func NewWakeup() Wakeup { return make(Wakeup, 1) }
 
-// Wake has the goroutine look. It does not block.
+// Wake wakes the goroutine. It does not block.
 func (w Wakeup) Wake() {
 	select {
 	case w <- struct{}{}:
@@ -40,20 +40,19 @@ func (w Wakeup) Wake() {
 	}
 }
 
-// Doubled returns first, doubled times times, but at most most. times is the number of
-// earlier failures.
-func Doubled(first, most time.Duration, times int) time.Duration {
+// Exponential returns first, doubled for each of the earlier failures, but at most most.
+func Exponential(first, most time.Duration, times int) time.Duration {
 	for ; times > 0 && first < most; times-- {
 		first *= 2
 	}
 	return min(first, most)
 }
 
-// Wait waits for a random time between half of d and d, and returns true. If ctx is done
-// first, it returns false at once.
+// Wait waits for a random time from d/2 to d, and returns true. If ctx is done first, it returns
+// false immediately.
 func Wait(ctx context.Context, d time.Duration) bool {
 	return Sleep(ctx, d/2+rand.N(d/2+1)) == nil
 }
 
-// Jitter returns d, made longer or shorter at random by up to a fifth.
+// Jitter returns d, randomly varied by up to a fifth.
 func Jitter(d time.Duration) time.Duration { return d - d/5 + rand.N(2*d/5+1) }

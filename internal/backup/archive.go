@@ -19,11 +19,10 @@ import (
 	"github.com/rshub/rshub/internal/durable"
 )
 
-// archiveEnd is the name of the last entry in a backup's archive. An archive without
-// it is not complete.
+// archiveEnd is the name of the last entry in an archive. An archive without it is incomplete.
 const archiveEnd = "rshub-backup-is-complete"
 
-// writeArchive writes the files of a directory as a backup.
+// writeArchive writes the files of a directory as an archive.
 func writeArchive(w io.Writer, dir string) error {
 	archive := tar.NewWriter(w)
 	if err := archive.AddFS(os.DirFS(dir)); err != nil {
@@ -35,43 +34,42 @@ func writeArchive(w io.Writer, dir string) error {
 	return archive.Close()
 }
 
-// Fetch copies the change memory of a running hub on this machine to the new directory dir.
-// listen is the hub's Config.OpsListen. If the hub has tokens, token must have the right to
-// operate. The directory gets its name only when all of its files are complete and durable.
-// Fetch blocks until then, and returns the number of files and of bytes that it copied. It
-// copies nothing if less than reserve bytes of the disk would then be free: the hub may
-// need them.
+// Fetch copies the change memory of a running hub on this machine to the new directory dir. listen
+// is the hub's Config.OpsListen. If the hub has tokens, token must have the right to operate. The
+// directory appears under its name only when all of its files are complete and durable. Fetch
+// blocks until then, and returns the number of files and bytes that it copied. It copies nothing if
+// less than reserve bytes of disk space would remain, because the hub may need them.
 func Fetch(ctx context.Context, listen, token, dir string, reserve uint64) (files int, bytes int64, err error) {
 	ops, err := OpsAddress(listen)
 	if err != nil {
 		return 0, 0, err
 	}
-	transport := &http.Transport{DisableKeepAlives: true} // no proxy, because it would see the token
+	transport := &http.Transport{DisableKeepAlives: true} // no proxy: it would see the token
 	ops = "http://" + ops
 	if _, err := os.Lstat(dir); err == nil {
-		return 0, 0, fmt.Errorf("%s exists; a backup goes into a new directory", dir)
+		return 0, 0, fmt.Errorf("%s exists; use a new directory for the backup", dir)
 	}
 	partial := dir + ".partial"
 	if err := os.Mkdir(partial, 0o700); errors.Is(err, fs.ErrExist) {
-		return 0, 0, fmt.Errorf("%s exists: another backup is under way, or one was killed; in that case remove it", partial)
+		return 0, 0, fmt.Errorf("%s exists: another backup is in progress, or one was killed; in the latter case remove it", partial)
 	} else if err != nil {
-		return 0, 0, fmt.Errorf("make the backup's directory: %w", err)
+		return 0, 0, fmt.Errorf("create directory for backup: %w", err)
 	}
 	defer os.RemoveAll(partial)
-	if files, bytes, err = getBackup(ctx, &http.Client{Transport: transport}, ops, token, partial, reserve); err != nil {
-		return 0, 0, fmt.Errorf("fetch a backup from the hub at %s: %w", ops, err)
+	if files, bytes, err = fetchArchive(ctx, &http.Client{Transport: transport}, ops, token, partial, reserve); err != nil {
+		return 0, 0, fmt.Errorf("fetch backup from hub at %s: %w", ops, err)
 	}
 	if err = os.Rename(partial, dir); err == nil {
 		err = durable.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("name the backup: %w", err)
+		return 0, 0, fmt.Errorf("rename backup: %w", err)
 	}
 	return files, bytes, nil
 }
 
-// OpsAddress returns the address by which this machine reaches a hub whose Config.OpsListen
-// is listen. If the hub listens on all addresses, this is loopback.
+// OpsAddress returns the address by which this machine reaches a hub whose Config.OpsListen is
+// listen. If the hub listens on all addresses, this is loopback.
 func OpsAddress(listen string) (string, error) {
 	if listen == "" {
 		return "", errors.New("Config.OpsListen is empty")
@@ -90,9 +88,8 @@ func OpsAddress(listen string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// getBackup fetches a backup from a hub and saves it in a directory, complete and
-// durable.
-func getBackup(ctx context.Context, client *http.Client, ops, token, dir string, reserve uint64) (files int, bytes int64, err error) {
+// fetchArchive fetches a backup from a hub and saves it in a directory, complete and durable.
+func fetchArchive(ctx context.Context, client *http.Client, ops, token, dir string, reserve uint64) (files int, bytes int64, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, ops+"/backup", nil)
 	if err != nil {
 		return 0, 0, err
@@ -107,17 +104,17 @@ func getBackup(ctx context.Context, client *http.Client, ops, token, dir string,
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
-		return 0, 0, fmt.Errorf("it answered %s: %s", resp.Status, strings.TrimSpace(string(text)))
+		return 0, 0, fmt.Errorf("got status %s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
-	if err := room(resp.Header.Get(sizeHeader), dir, reserve); err != nil {
+	if err := checkSpace(resp.Header.Get(sizeHeader), dir, reserve); err != nil {
 		return 0, 0, err
 	}
 	return readArchive(resp.Body, dir)
 }
 
-// room returns an error if a directory has too little room for files of a size, in bytes.
-// A hub of an older version does not tell the size.
-func room(size, dir string, reserve uint64) error {
+// checkSpace returns an error if a directory has too little space for files of the given size in
+// bytes. An invalid size is ignored, because hubs of older versions do not send it.
+func checkSpace(size, dir string, reserve uint64) error {
 	want, err := strconv.ParseUint(size, 10, 64)
 	if err != nil {
 		return nil
@@ -129,20 +126,20 @@ func room(size, dir string, reserve uint64) error {
 	return nil
 }
 
-// readArchive saves the files of a backup in a directory.
+// readArchive saves the files of an archive in a directory.
 func readArchive(r io.Reader, dir string) (files int, bytes int64, err error) {
 	archive := tar.NewReader(r)
 	for {
 		h, err := archive.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return files, bytes, errors.New("the backup ended early")
+			return files, bytes, errors.New("backup is incomplete")
 		case err != nil:
 			return files, bytes, err
 		case h.Name == archiveEnd:
 			return files, bytes, syncTree(dir)
 		case !filepath.IsLocal(h.Name):
-			return files, bytes, fmt.Errorf("the backup has a file outside of it, %q", h.Name)
+			return files, bytes, fmt.Errorf("backup contains the invalid path %q", h.Name)
 		}
 		path := filepath.Join(dir, filepath.FromSlash(h.Name))
 		if h.Typeflag == tar.TypeDir {
@@ -159,7 +156,7 @@ func readArchive(r io.Reader, dir string) (files int, bytes int64, err error) {
 	}
 }
 
-// saveFile writes a file and makes it durable, so that it survives a power failure.
+// saveFile writes a file durably, so that it survives a power failure.
 func saveFile(path string, r io.Reader) (n int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, err
@@ -175,7 +172,7 @@ func saveFile(path string, r io.Reader) (n int64, err error) {
 	return n, f.Sync()
 }
 
-// syncTree makes the names in a directory and in all directories below it durable.
+// syncTree syncs a directory and all directories below it.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {

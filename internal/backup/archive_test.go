@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// archived is a backup's archive of files and their texts.
+// archived returns an archive of files with the given names and contents.
 func archived(t *testing.T, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -32,8 +32,8 @@ func archived(t *testing.T, files ...string) []byte {
 	return b.Bytes()
 }
 
-// What is not a whole backup is refused, and nothing of it stays.
-func TestBackupRefused(t *testing.T) {
+// An invalid or incomplete archive is rejected, and none of its files remain.
+func TestInvalidArchiveIsRefused(t *testing.T) {
 	whole := archived(t, "changes/a", strings.Repeat("a", 2000), archiveEnd, "")
 	for _, test := range []struct {
 		name    string
@@ -41,13 +41,13 @@ func TestBackupRefused(t *testing.T) {
 		want    string // empty: it is taken
 	}{
 		{"whole", whole, ""},
-		{"without its end", archived(t, "changes/a", "a"), "ended early"},
+		{"without its end", archived(t, "changes/a", "a"), "incomplete"},
 		{"cut within a file", whole[:1500], "unexpected EOF"},
-		{"cut between files", whole[:512+2048], "ended early"},
-		{"empty", nil, "ended early"},
+		{"cut between files", whole[:512+2048], "incomplete"},
+		{"empty", nil, "incomplete"},
 		{"no archive", bytes.Repeat([]byte("<html>"), 200), "tar"},
-		{"a file outside", archived(t, "../evil", "x", archiveEnd, ""), "outside"},
-		{"an absolute file", archived(t, "/tmp/evil", "x", archiveEnd, ""), "outside"},
+		{"a file outside", archived(t, "../evil", "x", archiveEnd, ""), "invalid path"},
+		{"an absolute file", archived(t, "/tmp/evil", "x", archiveEnd, ""), "invalid path"},
 		{"a file twice", archived(t, "a", "1", "a", "2", archiveEnd, ""), "exists"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -57,23 +57,23 @@ func TestBackupRefused(t *testing.T) {
 			dir := filepath.Join(parent, "copy")
 			_, _, err := Fetch(t.Context(), srv.Listener.Addr().String(), "", dir, 0)
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("it ended with %v, want %q", err, test.want)
+				t.Errorf("got error %v, want %q", err, test.want)
 			}
 			entries, err := os.ReadDir(parent)
 			if err != nil || len(entries) > 0 != (test.want == "") {
-				t.Errorf("the directory has %v (%v)", entries, err)
+				t.Errorf("directory has %v (err %v), want it empty", entries, err)
 			}
 			if test.want != "" {
 				return
 			}
 			if text, err := os.ReadFile(filepath.Join(dir, "changes", "a")); err != nil || string(text) != strings.Repeat("a", 2000) {
-				t.Errorf("the file is another (%v)", err)
+				t.Errorf("file outside was changed (err %v)", err)
 			}
 		})
 	}
 }
 
-// A hub that listens on every address is reached by loopback.
+// A hub that listens on all addresses is reached by loopback.
 func TestOpsAddress(t *testing.T) {
 	for _, test := range []struct{ listen, want string }{
 		{"127.0.0.1:8081", "127.0.0.1:8081"},

@@ -1,7 +1,7 @@
-// Package build returns the version that a program was built from.
+// Package build returns the version of a program.
 //
-// The linker sets it in a release (tools/scripts/build); otherwise it comes from the build
-// information of Go. All programs use it for -version, User-Agent headers and metrics.
+// The linker sets it in a release (tools/scripts/build); otherwise it comes from Go's build
+// information. All programs use it for -version, User-Agent headers and metrics.
 package build
 
 import (
@@ -13,29 +13,29 @@ import (
 )
 
 // version is set by the linker (see tools/scripts/build) in a build without the repository's
-// history, for instance of an image, where the toolchain does not know the version.
+// history, for example of an image, where the toolchain does not know the version.
 var version string
 
-// next is the next release. Builds without a tag come before it.
+// next is the version of the next release. Builds without a tag are its prereleases.
 const next = "v0.1.0"
 
-// Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for a
-// commit without a tag before that release. It ends in .dirty if the files differ from
-// the commit. Without a history it has no revision.
+// Version returns the version of this program: v1.2.3, or v1.2.3-dev+REVISION for an untagged
+// commit before that release. It ends in .dirty if the files differ from the commit. Without a
+// history it has no revision.
 func Version() string {
 	info, _ := debug.ReadBuildInfo()
 	return versionOf(version, info)
 }
 
-// Line returns the line that the command "rshub version" prints: the program's name, its
-// version, and in brackets everything else that is known of the build.
+// Line returns the output of "rshub version": the program's name, its version, and in parentheses
+// everything else that is known about the build.
 func Line(program string) string {
 	info, _ := debug.ReadBuildInfo()
 	return line(program, version, info)
 }
 
-// pseudo matches Go's version of a commit without a tag.
-var pseudo = regexp.MustCompile(`-(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
+// pseudoVersion matches the pseudo-version that Go gives an untagged commit.
+var pseudoVersion = regexp.MustCompile(`-(?:0\.)?\d{14}-([0-9a-f]{12})(\+dirty)?$`)
 
 func versionOf(linked string, info *debug.BuildInfo) string {
 	switch {
@@ -44,7 +44,7 @@ func versionOf(linked string, info *debug.BuildInfo) string {
 	case info == nil || info.Main.Version == "" || info.Main.Version == "(devel)":
 		return next + "-dev"
 	}
-	m := pseudo.FindStringSubmatch(info.Main.Version)
+	m := pseudoVersion.FindStringSubmatch(info.Main.Version)
 	if m == nil {
 		return info.Main.Version
 	}

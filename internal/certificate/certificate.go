@@ -1,8 +1,7 @@
-// Package certificate loads the certificate of a TLS server, and loads it again when its files
-// change.
+// Package certificate loads the certificate of a TLS server, and reloads it when its files change.
 //
-// A file that cannot be read leaves the last good certificate in use. The package knows nothing of
-// the server; package internal/server passes it to net/http.
+// If the files become unreadable, the last valid certificate remains in use. The package does not
+// know the server; package internal/server passes the certificate to net/http.
 package certificate
 
 import (
@@ -19,33 +18,32 @@ import (
 	"github.com/rshub/rshub/internal/reread"
 )
 
-// Soon is how long before its end Files warn that a certificate was not
-// renewed.
-const Soon = 7 * 24 * time.Hour
+// WarnBefore is how long before the expiry of a certificate Files log a warning.
+const WarnBefore = 7 * 24 * time.Hour
 
-// Files are the files of a certificate and of its key. If new files cannot be used, the
-// certificate that was read before stays in force.
+// Files are the files of a certificate and its key. If new files are invalid, the previous
+// certificate remains in use. It is safe for concurrent use.
 type Files struct {
-	cert, key string
-	log       *slog.Logger
-	document  reread.Document
-	current   atomic.Pointer[tls.Certificate]
-	warned    time.Time // the end of the certificate that the log warned of; only read uses it
+	cert, key    string
+	log          *slog.Logger
+	document     reread.Document
+	current      atomic.Pointer[tls.Certificate]
+	warnedExpiry time.Time // expiry of the certificate that the log warned about; accessed only by read
 }
 
-// Open reads the certificate with its chain (PEM) at cert, and its key (PEM) at key. It
-// notices later changes only while Watch runs. It accepts an expired certificate, and Err
-// reports that: clients refuse the certificate, but the server can do its other work.
+// Open reads the certificate with its chain (PEM) at cert, and its key (PEM) at key. Later changes
+// take effect only while Watch is running. Open accepts an expired certificate, which Err then
+// reports: clients reject the certificate, but the server can do its other work.
 func Open(cert, key string, log *slog.Logger) (*Files, error) {
 	f := &Files{cert: cert, key: key, log: log}
 	f.document = reread.Document{What: "the certificate in " + cert, Log: log, Read: f.read}
-	if _, err := f.document.Look(context.Background()); err != nil {
+	if _, err := f.document.Load(context.Background()); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// Config returns the configuration of a TLS server with the certificate: TLS 1.2 and newer.
+// Config returns the configuration of a TLS server with the certificate, for TLS 1.2 and later.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -53,60 +51,58 @@ func (f *Files) Config() *tls.Config {
 	}
 }
 
-// Watch reads the files again whenever they change. It blocks until ctx is
-// done.
+// Watch reloads the files whenever they change. It blocks until ctx is done.
 func (f *Files) Watch(ctx context.Context) { f.document.Watch(ctx) }
 
-// read reads the files, and logs once that a certificate ends soon. It reports whether
-// another certificate is in force now.
+// read reads the files, and logs once that a certificate expires soon. It reports whether the
+// certificate in use changed.
 func (f *Files) read(context.Context) (changed bool, err error) {
 	changed, err = f.load()
 	if f.current.Load() == nil {
 		return changed, err
 	}
-	if end := f.Expires(); time.Until(end) < Soon && !end.Equal(f.warned) {
-		f.warned = end
-		f.log.Warn("the certificate expires soon, or has expired", "file", f.cert, "expires", end)
+	if end := f.Expires(); time.Until(end) < WarnBefore && !end.Equal(f.warnedExpiry) {
+		f.warnedExpiry = end
+		f.log.Warn("certificate expires soon or has expired", "file", f.cert, "expires", end)
 	}
 	return changed, err
 }
 
-// load reads the files, even if they did not change: the two files may be replaced
-// one after the other, and a certificate may become valid later.
+// load reads the files, even if they are unchanged: the two files may be replaced one after the
+// other, and a certificate may become valid later.
 func (f *Files) load() (changed bool, err error) {
 	current := f.current.Load()
 	read, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return false, fmt.Errorf("read the certificate in %s and its key in %s: %w", f.cert, f.key, err)
+		return false, fmt.Errorf("read certificate %s and key %s: %w", f.cert, f.key, err)
 	}
 	now := time.Now()
 	switch at := read.Leaf; {
 	case current != nil && slices.EqualFunc(read.Certificate, current.Certificate, slices.Equal):
-		return false, nil // it is already in force
+		return false, nil // already in use
 	case current != nil && now.After(at.NotAfter):
-		return false, fmt.Errorf("the certificate in %s has expired at %s", f.cert, at.NotAfter.UTC().Format(time.RFC3339))
+		return false, fmt.Errorf("certificate %s expired at %s", f.cert, at.NotAfter.UTC().Format(time.RFC3339))
 	case current != nil && now.Before(at.NotBefore):
-		return false, fmt.Errorf("the certificate in %s is not valid before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
+		return false, fmt.Errorf("certificate %s is not valid before %s", f.cert, at.NotBefore.UTC().Format(time.RFC3339))
 	}
 	f.current.Store(&read)
 	return true, nil
 }
 
-// Err returns why the present files are not in force, or that the certificate in force
-// has expired. Otherwise it returns nil.
+// Err returns why the current files are not in use, or an error if the certificate in use has
+// expired. Otherwise it returns nil.
 func (f *Files) Err() error {
 	err := f.document.Err()
 	if expires := f.Expires(); time.Now().After(expires) {
-		err = errors.Join(fmt.Errorf("the certificate has expired at %s", expires.Format(time.RFC3339)), err)
+		err = errors.Join(fmt.Errorf("certificate expired at %s", expires.Format(time.RFC3339)), err)
 	}
 	return err
 }
 
-// Expires returns when the certificate in force ends, in UTC.
+// Expires returns the expiry of the certificate in use, in UTC.
 func (f *Files) Expires() time.Time { return f.leaf().NotAfter.UTC() }
 
-// Names returns an error if the certificate in force is not valid for a host, a name
-// or an address.
-func (f *Files) Names(host string) error { return f.leaf().VerifyHostname(host) }
+// VerifyHost returns an error if the certificate in use is not valid for a host name or address.
+func (f *Files) VerifyHost(host string) error { return f.leaf().VerifyHostname(host) }
 
 func (f *Files) leaf() *x509.Certificate { return f.current.Load().Leaf }

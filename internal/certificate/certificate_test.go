@@ -39,7 +39,7 @@ func watch(t *testing.T) *bench {
 
 // look waits until the files were looked at.
 func (b *bench) look() {
-	time.Sleep(reread.Every + 1) // in fake time
+	time.Sleep(reread.DefaultPause + 1) // in fake time
 	synctest.Wait()
 }
 
@@ -53,46 +53,46 @@ func (b *bench) serial() int64 {
 	return c.Leaf.SerialNumber.Int64()
 }
 
-func TestFilesAreReadAnew(t *testing.T) {
+func TestChangedFilesAreReloaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		if b.serial() != 1 || b.files.Err() != nil {
-			t.Fatalf("certificate %d, %v", b.serial(), b.files.Err())
+			t.Fatalf("got certificate %d, Err() = %v", b.serial(), b.files.Err())
 		}
 		b.look()
 		ends := time.Now().Add(100 * 24 * time.Hour).Truncate(time.Second)
 		want := b.Renew(ends)
 		b.look()
 		if b.serial() != want || !b.files.Expires().Equal(ends) || b.files.Err() != nil {
-			t.Errorf("certificate %d until %v, %v", b.serial(), b.files.Expires(), b.files.Err())
+			t.Errorf("got certificate %d, expires %v, Err() = %v", b.serial(), b.files.Expires(), b.files.Err())
 		}
-		if lines := b.log.Lines(t, "the certificate in "+b.Cert+" changed, and the change is in force"); len(lines) != 1 {
-			t.Errorf("the log: %s", &b.log)
+		if lines := b.log.Lines(t, "the certificate in "+b.Cert+" changed; the new content is in effect"); len(lines) != 1 {
+			t.Errorf("log: %s", &b.log)
 		}
 	})
 }
 
-// A certificate that is replaced before its key, as some tools do it, comes into force with
-// the key.
-func TestOneFileAfterTheOther(t *testing.T) {
+// A certificate that is replaced before its key, as some tools do, is used as soon as the key is
+// replaced.
+func TestFilesReplacedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		cert, key := b.Make(time.Time{}, time.Now().Add(time.Hour))
 		b.Write(b.Cert, cert)
 		b.look()
 		if err := b.files.Err(); b.serial() != 1 || err == nil || !strings.Contains(err.Error(), b.Key) {
-			t.Errorf("with half of it: certificate %d, %v", b.serial(), err)
+			t.Errorf("with one new file: certificate %d, Err() = %v", b.serial(), err)
 		}
 		b.Write(b.Key, key)
 		b.look()
 		if b.serial() != 2 || b.files.Err() != nil {
-			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())
+			t.Errorf("got certificate %d, Err() = %v", b.serial(), b.files.Err())
 		}
 	})
 }
 
-// Kubernetes replaces the directory that the paths lead through.
-func TestDirectoryIsReplaced(t *testing.T) {
+// Kubernetes replaces the directory to which the paths lead.
+func TestDirectorySymlinkIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, dir := certtest.New(t), t.TempDir()
 		link := filepath.Join(dir, "data")
@@ -112,15 +112,15 @@ func TestDirectoryIsReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		if changed, err := f.load(); !changed || err != nil || f.leaf().SerialNumber.Int64() != 2 {
-			t.Errorf("changed %v, %v, certificate %v", changed, err, f.leaf().SerialNumber)
+			t.Errorf("Load() = %v, %v, got certificate %v", changed, err, f.leaf().SerialNumber)
 		}
 	})
 }
 
-func TestBadFiles(t *testing.T) {
+func TestInvalidFilesKeepCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
-		cannot := "the certificate in " + b.Cert + " cannot be used: what was read before stays in force"
+		cannot := "the certificate in " + b.Cert + " is invalid; the previous content remains in effect"
 		other := certtest.New(t)
 		_, foreign := other.Make(time.Time{}, time.Now().Add(time.Hour))
 		for _, test := range []struct {
@@ -131,7 +131,7 @@ func TestBadFiles(t *testing.T) {
 			{"no certificate", "find any PEM", func() { b.Write(b.Cert, []byte("certificate")) }},
 			{"empty", "find any PEM", func() { b.Write(b.Cert, nil) }},
 			{"the key of another", "does not match", func() { b.Renew(time.Now().Add(time.Hour)); b.Write(b.Key, foreign) }},
-			{"expired", "has expired at", func() { b.Renew(time.Now().Add(-time.Second)) }},
+			{"expired", "expired at", func() { b.Renew(time.Now().Add(-time.Second)) }},
 			{"not begun", "is not valid before", func() {
 				cert, key := b.Make(time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
 				b.Write(b.Cert, cert)
@@ -142,20 +142,20 @@ func TestBadFiles(t *testing.T) {
 			test.spoil()
 			b.look()
 			if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), test.says) || b.serial() != before {
-				t.Errorf("%s: %v, certificate %d", test.name, err, b.serial())
+				t.Errorf("%s: Err() = %v, certificate %d", test.name, err, b.serial())
 			}
 			said := len(b.log.Lines(t, cannot))
 			b.look()
 			if again := len(b.log.Lines(t, cannot)); said == 0 || again != said {
-				t.Errorf("%s: said %d times, then %d", test.name, said, again)
+				t.Errorf("%s: logged %d times, then %d", test.name, said, again)
 			}
 			want := b.Renew(time.Now().Add(time.Hour))
 			b.look()
 			if err := b.files.Err(); err != nil || b.serial() != want {
-				t.Errorf("after %s: %v, certificate %d, want %d", test.name, err, b.serial(), want)
+				t.Errorf("after %s: Err() = %v, certificate %d, want %d", test.name, err, b.serial(), want)
 			}
 			if strings.Contains(b.log.String(), "PRIVATE KEY") {
-				t.Errorf("%s: the log has a key: %s", test.name, &b.log)
+				t.Errorf("%s: log contains a key: %s", test.name, &b.log)
 			}
 		}
 		cert, err := os.ReadFile(b.Cert)
@@ -166,41 +166,41 @@ func TestBadFiles(t *testing.T) {
 		b.look()
 		b.Write(b.Cert, cert)
 		b.look()
-		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate in "+b.Cert+" can be used again, and did not change")) != 1 {
-			t.Errorf("put back: %v", b.files.Err())
+		if b.files.Err() != nil || len(b.log.Lines(t, "the certificate in "+b.Cert+" is valid again and unchanged")) != 1 {
+			t.Errorf("after restoring the files: Err() = %v", b.files.Err())
 		}
 	})
 }
 
-// A certificate that is not yet good is taken when its time comes, though nothing changes.
-func TestTimeComes(t *testing.T) {
+// A certificate that is not yet valid is used once it is, although no file changes.
+func TestCertificateBecomesValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := watch(t)
 		cert, key := b.Make(time.Now().Add(10*time.Minute), time.Now().Add(2*time.Hour))
 		b.Write(b.Cert, cert)
 		b.Write(b.Key, key)
-		time.Sleep(10*time.Minute + reread.Every)
+		time.Sleep(10*time.Minute + reread.DefaultPause)
 		b.look()
 		if b.serial() != 2 || b.files.Err() != nil {
-			t.Errorf("certificate %d, %v", b.serial(), b.files.Err())
+			t.Errorf("got certificate %d, Err() = %v", b.serial(), b.files.Err())
 		}
 		time.Sleep(3 * time.Hour)
-		if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), "has expired at") {
-			t.Errorf("past its end: %v", err)
+		if err := b.files.Err(); err == nil || !strings.Contains(err.Error(), "expired at") {
+			t.Errorf("after expiry: Err() = %v", err)
 		}
-		if lines := b.log.Lines(t, "the certificate expires soon, or has expired"); len(lines) != 2 { // of each certificate once
-			t.Errorf("the log: %s", &b.log)
+		if lines := b.log.Lines(t, "certificate expires soon or has expired"); len(lines) != 2 { // of each certificate once
+			t.Errorf("log: %s", &b.log)
 		}
 	})
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenErrors(t *testing.T) {
 	p := certtest.New(t)
 	p.Renew(time.Now().Add(-time.Minute))
 	if f, err := Open(p.Cert, p.Key, slog.New(slog.DiscardHandler)); err != nil || f.Err() == nil {
-		t.Errorf("expired: %v", err)
+		t.Errorf("Open() of expired certificate = %v", err)
 	}
 	if _, err := Open(p.Cert, p.Key+"-none", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("without a key: %v", err)
+		t.Errorf("Open() without key = %v", err)
 	}
 }

@@ -6,13 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot returns the time since the machine started. It includes the time
-// for which the machine was suspended, when Go's own monotonic clock stands
-// still.
+// sinceBoot returns the time since the machine was booted, including time during which it was
+// suspended. Go's own monotonic clock stops during that time.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return wallClock() // Linux has had that clock since 2.6.39
+		return wallClock() // unreachable since Linux 2.6.39, which introduced the clock
 	}
 	return time.Duration(t.Nano())
 }

@@ -4,6 +4,5 @@ package claim
 
 import "time"
 
-// sinceBoot returns the time of the wall clock, which goes on while the machine
-// is suspended.
+// sinceBoot returns the time of the wall clock, which continues while the machine is suspended.
 func sinceBoot() time.Duration { return wallClock() }

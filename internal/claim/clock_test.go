@@ -14,52 +14,52 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// storeOn returns a hub's claims on a server.
+// storeOn returns a hub's Store on a server.
 func storeOn(t testing.TB, s *redistest.Server) *Redis {
 	return NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "p", "work", RedisOptions{})
 }
 
-// An idler is a worker that does nothing with its claims.
+// An idler is a Worker that ignores its claims.
 type idler struct{}
 
 func (idler) Gained(*Hold) {}
 func (idler) Lost(*Hold)   {}
 func (idler) Yield(*Hold)  {}
 
-// A hub whose clock is far off is not alive and has no claims, because it would
-// find leases expired that are not.
-func TestRedisClock(t *testing.T) {
+// A hub with a skewed clock is not alive and has no claims, because it would end leases that have
+// not expired.
+func TestHubWithSkewedClockHasNoClaims(t *testing.T) {
 	s := redistest.Start(t)
 	one, other := storeOn(t, s), storeOn(t, s)
 	ahead := time.Duration(0)
 	one.now = func() time.Time { return time.Now().Add(ahead) }
 	if live, err := one.Join(t.Context()); err != nil || len(live) != 1 {
-		t.Fatalf("%v live (%v)", live, err)
+		t.Fatalf("Join() = %v, %v", live, err)
 	}
 	k := NewKeeper(one, idler{}, shards, nil, slog.New(slog.DiscardHandler))
 	k.step(t.Context())
 	if len(k.held) != shards {
-		t.Fatalf("%d claims", len(k.held))
+		t.Fatalf("got %d claims", len(k.held))
 	}
 	for _, ahead = range []time.Duration{11 * 24 * time.Hour, -2 * time.Minute} {
 		if live, err := one.Join(t.Context()); !errors.Is(err, ErrClock) {
-			t.Errorf("%v ahead: %v live (%v)", ahead, live, err)
+			t.Errorf("%v ahead: Join() = %v, %v", ahead, live, err)
 		}
 	}
 	if live, err := other.Join(t.Context()); err != nil || len(live) != 1 || live[0] != other.Name() {
-		t.Errorf("%v live (%v)", live, err)
+		t.Errorf("Join() = %v, %v", live, err)
 	}
 	k.step(t.Context())
 	for _, h := range k.held {
 		if !h.yielding {
-			t.Fatal("it keeps its claims")
+			t.Fatal("claims were not yielded")
 		}
 	}
 }
 
-// A hub made a claim while the clock of Redis was ahead, and died. The claim does
-// not keep other hubs from its shard.
-func TestRedisClaimAhead(t *testing.T) {
+// A claim that was made while the clock of Redis was ahead does not prevent other hubs from
+// acquiring its shard after its hub has died.
+func TestClaimMadeByFastClockExpires(t *testing.T) {
 	s := redistest.Start(t)
 	r := storeOn(t, s)
 	now, err := s.Client().Time(t.Context()).Result()
@@ -72,12 +72,12 @@ func TestRedisClaimAhead(t *testing.T) {
 		}
 	}
 	if got, err := r.Acquire(t.Context(), []int{3, 4}); err != nil || len(got) != 1 || got[0].Shard != 3 {
-		t.Errorf("acquired %v (%v)", got, err)
+		t.Errorf("Acquire() = %v, %v", got, err)
 	}
 }
 
-// While Redis is gone, a hub says once a minute what it cannot do, and not at each step.
-func TestFailuresAreSaidOnceAMinute(t *testing.T) {
+// While Redis is unavailable, a hub logs its failures once per minute, and not at each step.
+func TestFailuresAreLoggedOncePerMinute(t *testing.T) {
 	s := redistest.Start(t)
 	var logged bytes.Buffer
 	var clock time.Duration
@@ -87,7 +87,7 @@ func TestFailuresAreSaidOnceAMinute(t *testing.T) {
 		k.step(t.Context())
 		clock += time.Second
 	}
-	if n := strings.Count(logged.String(), "cannot say that it is alive"); n != 3 {
-		t.Errorf("it is logged %d times", n)
+	if n := strings.Count(logged.String(), "joining the hubs failed"); n != 3 {
+		t.Errorf("logged %d times, want 3", n)
 	}
 }

@@ -5,48 +5,44 @@ import (
 	"time"
 )
 
-// A Clock tells the time since some moment. It does not stop while the machine
-// is suspended.
+// A Clock returns the time since a fixed moment. It does not stop while the machine is suspended.
 type Clock func() time.Duration
 
-// wallClock is a Clock. An operator may set it back, so a deadline never relies on
-// it alone.
+// wallClock is a Clock. An operator may set it back, so no deadline relies on it alone.
 func wallClock() time.Duration { return time.Duration(time.Now().UnixNano()) }
 
-// A Hold is a claim that this hub has, or had until it was lost or released.
+// A Hold is a claim of this hub, or a former one that was lost or released.
 type Hold struct {
 	Claim
 	clock    Clock
 	until    atomic.Pointer[deadline]
-	yielding bool // Yield was called for it; only the goroutine of Keeper.step uses it
+	yielding bool // whether Worker.Yield was called; accessed only by the goroutine of Keeper.step
 }
 
-// A deadline is when a claim ends for this hub, by two clocks. The claim ends
-// when the first of them reaches it. Go's own clock stands still while the
-// machine is suspended, and an operator may set the other clock back.
+// A deadline is the end of a claim for this hub, by two clocks. The claim ends when the first of
+// them reaches it: Go's monotonic clock stops while the machine is suspended, and an operator may
+// set the other clock back.
 type deadline struct {
 	at    time.Time
 	clock time.Duration
 }
 
-// in returns the deadline a while from now.
-func (k *Keeper) in(while time.Duration) *deadline {
+// deadlineIn returns the deadline after the given time.
+func (k *Keeper) deadlineIn(while time.Duration) *deadline {
 	return &deadline{time.Now().Add(while), k.clock() + while}
 }
 
-// over reports whether the deadline has passed.
-func (d *deadline) over(clock Clock) bool {
+// passed reports whether the deadline has passed.
+func (d *deadline) passed(clock Clock) bool {
 	return !d.at.After(time.Now()) || d.clock <= clock()
 }
 
-// Until returns when the claim ends for this hub, by its own clock. That is
-// earlier than the end in the store, because it is counted from before the
-// request for the claim. After Until, no work may begin under the claim, and
-// all work under it must have ended. Each renewal moves Until. Until ignores
-// time for which the machine was suspended; Over counts it.
+// Until returns the end of the claim for this hub, by its own clock. It is earlier than the end in
+// the store, because it is computed before the claim is requested. After Until, no work under the
+// claim may start, and all work under it must have ended. Each renewal moves Until. It does not
+// take into account time during which the machine was suspended; Expired does.
 func (h *Hold) Until() time.Time { return h.until.Load().at }
 
-// Over reports whether the claim has ended for this hub. Another hub may have
-// it then. A worker must ask Over directly before it calls another system under
-// the claim.
-func (h *Hold) Over() bool { return h.until.Load().over(h.clock) }
+// Expired reports whether the claim has ended for this hub. Another hub may then have it. A worker
+// must call Expired immediately before it calls another system under the claim.
+func (h *Hold) Expired() bool { return h.until.Load().passed(h.clock) }

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// A claim is over when its time is, also the time for which the machine was suspended:
-// then Go's own clock stands still. A clock that is set back prolongs nothing.
-func TestHoldOver(t *testing.T) {
+// A claim expires even while the machine is suspended and Go's own clock stops. A clock that is set
+// back does not extend it.
+func TestHoldExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := time.Duration(0)
 		k := NewKeeper(nil, idler{}, shards, func() time.Duration { return clock }, slog.New(slog.DiscardHandler))
 		hold := func() *Hold {
 			h := &Hold{clock: k.clock}
-			h.until.Store(k.in(4 * time.Second))
+			h.until.Store(k.deadlineIn(4 * time.Second))
 			return h
 		}
 		pass := func(awake, suspended time.Duration) {
@@ -31,17 +31,17 @@ func TestHoldOver(t *testing.T) {
 		} {
 			h := hold()
 			pass(test.awake, test.suspended)
-			if h.Over() != test.over {
-				t.Errorf("after %v awake and %v suspended it is over: %v", test.awake, test.suspended, h.Over())
+			if h.Expired() != test.over {
+				t.Errorf("after %v awake and %v suspended: Expired() = %v", test.awake, test.suspended, h.Expired())
 			}
 		}
 	})
 }
 
-// The machine's clock goes on.
+// The clock of the machine advances.
 func TestSinceBoot(t *testing.T) {
 	before := sinceBoot()
 	if before <= 0 || sinceBoot() < before {
-		t.Errorf("it shows %v and then %v", before, sinceBoot())
+		t.Errorf("sinceBoot() = %v, then %v", before, sinceBoot())
 	}
 }

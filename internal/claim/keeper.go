@@ -11,28 +11,28 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// A Worker works on the shards that this hub has. The Keeper calls its methods
-// from one goroutine, one after another. They must return at once.
+// A Worker works on the shards that this hub has claimed. The Keeper calls its methods from one
+// goroutine, one after another. They must not block.
 type Worker interface {
-	// Gained says that work on a shard may begin. It may go on until Lost is
-	// called or the worker calls Keeper.Release.
+	// Gained notifies the worker that it may work on a shard, until Lost is called or the worker
+	// calls Keeper.Release.
 	Gained(h *Hold)
 
-	// Lost says that work on the shard must stop at once. Nothing more may be
+	// Lost notifies the worker that it must stop work on the shard immediately. Nothing more may be
 	// committed under the claim.
 	Lost(h *Hold)
 
-	// Yield asks the worker to end its work on the shard. It begins nothing
-	// new, ends and commits what is under way, and then calls Keeper.Release.
+	// Yield asks the worker to stop its work on the shard. The worker starts nothing new, finishes
+	// and commits what is in progress, and then calls Keeper.Release.
 	Yield(h *Hold)
 }
 
-// yieldAtOnce bounds how many shards a hub hands over in one step, so that most
-// of the work goes on while some shards move.
-const yieldAtOnce = 8
+// maxYields is the maximum number of shards that a hub hands over in one step, so that most of the
+// work continues while shards move.
+const maxYields = 8
 
-// A Keeper keeps the claims of this hub. Which shards the hub should have
-// follows from which hubs are alive.
+// A Keeper maintains the claims of this hub. The hubs that are alive determine which shards this
+// hub should have.
 type Keeper struct {
 	store  Store
 	worker Worker
@@ -40,48 +40,47 @@ type Keeper struct {
 	logger *slog.Logger
 	clock  Clock
 
-	// Only the goroutine that calls step uses these.
-	held   map[int]*Hold
-	live   []string
-	wanted []int                    // the shards that this hub should have while the hubs in live are alive
-	shared bool                     // another hub was in live
-	said   map[string]time.Duration // when each failure was logged last
+	// Accessed only by the goroutine that calls step.
+	held       map[int]*Hold
+	live       []string
+	assigned   []int                    // shards that this hub should have while the hubs in live are alive
+	shared     bool                     // whether live has contained another hub
+	lastLogged map[string]time.Duration // time when each failure was last logged
 
 	mu       sync.Mutex
-	finished []*Hold // the worker has ended its work on them; they have to be released
+	finished []*Hold // holds on which the worker has stopped its work; to be released
 
-	wake backoff.Wakeup // says that finished has grown
+	wake backoff.Wakeup // signaled when finished has grown
 }
 
-// NewKeeper returns a Keeper of claims on the shards 0 to shards-1. It has no
-// claim and does nothing until Run. A nil clock is the machine's own.
+// NewKeeper returns a Keeper of claims on the shards 0 to shards-1. It claims nothing until Run is
+// called. If clock is nil, the clock of the machine is used.
 func NewKeeper(s Store, w Worker, shards int, clock Clock, logger *slog.Logger) *Keeper {
 	if clock == nil {
 		clock = sinceBoot
 	}
-	return &Keeper{store: s, worker: w, shards: shards, logger: logger, clock: clock, held: make(map[int]*Hold), said: make(map[string]time.Duration), wake: backoff.NewWakeup()}
+	return &Keeper{store: s, worker: w, shards: shards, logger: logger, clock: clock, held: make(map[int]*Hold), lastLogged: make(map[string]time.Duration), wake: backoff.NewWakeup()}
 }
 
-// every returns the time between two steps.
-func (k *Keeper) every() time.Duration { return k.store.ClaimFor() / 10 }
+// interval returns the time between two steps.
+func (k *Keeper) interval() time.Duration { return k.store.ClaimFor() / 10 }
 
-// within bounds one call to the store. If a part of the store does not answer,
-// the calls that follow still need time.
-func (k *Keeper) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, k.counts()/4)
+// withTimeout returns a context for one call to the store. If a part of the store does not respond,
+// enough time remains for the calls that follow.
+func (k *Keeper) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, k.validFor()/4)
 }
 
-// counts returns how long a claim is valid for this hub. That is shorter than
-// the claim lasts in the store. The difference makes up for clocks that run at
-// different rates, and for requests that do not stop at once.
-func (k *Keeper) counts() time.Duration { return k.store.ClaimFor() * 4 / 5 }
+// validFor returns how long a claim is valid for this hub. That is less than its lifetime in the
+// store, to compensate for clocks that run at different rates and for requests that do not stop
+// immediately.
+func (k *Keeper) validFor() time.Duration { return k.store.ClaimFor() * 4 / 5 }
 
-// Run keeps the claims until ctx ends. Then it hands all shards over: it asks
-// the worker to yield all shards, and releases each one that the worker gives
-// back. Shards that the worker still has after the grace time are lost. When
-// Run returns, the worker has no claim left.
+// Run maintains the claims until ctx is done. Then it hands over all shards: it asks the worker to
+// yield them, and releases each one when the worker does. Claims on shards that the worker has not
+// released after the grace period are dropped. When Run returns, the worker has no claims left.
 func (k *Keeper) Run(ctx context.Context, grace time.Duration) {
-	tick := time.NewTicker(k.every())
+	tick := time.NewTicker(k.interval())
 	defer tick.Stop()
 	for k.step(ctx); ctx.Err() == nil; {
 		select {
@@ -89,41 +88,40 @@ func (k *Keeper) Run(ctx context.Context, grace time.Duration) {
 		case <-tick.C:
 			k.step(ctx)
 		case <-k.wake:
-			k.giveUp(ctx)
+			k.releaseFinished(ctx)
 		}
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
-	k.leave(ending, tick.C)
+	k.handOver(ending, tick.C)
 }
 
-// leave yields all shards and waits until the worker has given them back, or
-// ctx ends.
-func (k *Keeper) leave(ctx context.Context, tick <-chan time.Time) {
-	// This comes first, so that the other hubs want the shards from now on.
-	leaving, cancel := k.within(ctx)
+// handOver yields all shards, and waits until the worker has released them or ctx is done.
+func (k *Keeper) handOver(ctx context.Context, tick <-chan time.Time) {
+	// Leave first, so that the shards are assigned to the other hubs from now on.
+	leaving, cancel := k.withTimeout(ctx)
 	if err := k.store.Leave(leaving); err != nil {
-		k.logger.Warn("the store cannot be told that this hub ends; the other hubs notice it later", "err", err)
+		k.logger.Warn("leaving the hubs failed; the others will notice later that this hub has stopped", "err", err)
 	}
 	cancel()
 	for _, h := range k.held {
 		k.yield(h)
 	}
-	for k.giveUp(ctx); len(k.held) > 0 && ctx.Err() == nil; {
+	for k.releaseFinished(ctx); len(k.held) > 0 && ctx.Err() == nil; {
 		select {
 		case <-ctx.Done():
 		case <-tick:
 			k.renew(ctx)
 		case <-k.wake:
-			k.giveUp(ctx)
+			k.releaseFinished(ctx)
 		}
 	}
-	k.lose(func(*Hold) bool { return true })
+	k.dropClaims(func(*Hold) bool { return true })
 }
 
-// Release says that the worker has ended its work on a shard, whether the
-// Keeper asked for that or not. Any goroutine may call it, also for a hold that
-// was lost meanwhile. It does not block.
+// Release reports that the worker has stopped its work on a shard, whether or not the Keeper asked
+// for that. Any goroutine may call it, even for a hold that was lost in the meantime. It does not
+// block.
 func (k *Keeper) Release(h *Hold) {
 	k.mu.Lock()
 	k.finished = append(k.finished, h)
@@ -131,47 +129,46 @@ func (k *Keeper) Release(h *Hold) {
 	k.wake.Wake()
 }
 
-// step renews the claims and takes and gives shards, once. Only one goroutine
-// at a time may call it. A call to the store that takes too long is given up;
-// the claims then expire.
+// step renews the claims and acquires and yields shards, once. It must not be called concurrently.
+// It cancels calls to the store that take too long; the claims then expire.
 func (k *Keeper) step(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, k.counts()/2)
+	ctx, cancel := context.WithTimeout(ctx, k.validFor()/2)
 	defer cancel()
-	k.renew(ctx) // first, because a late renewal loses the claims
+	k.renew(ctx) // first, because claims are lost if they are renewed too late
 	if k.join(ctx) {
 		k.acquire(ctx)
-		k.share()
-	} // without an answer, nobody knows which hubs are alive
-	k.giveUp(ctx)
+		k.yieldExcess()
+	} // otherwise it is unknown which hubs are alive
+	k.releaseFinished(ctx)
 }
 
-// join says that this hub is alive, and finds out which shards it should have.
-// It reports whether it knows them now.
+// join announces that this hub is alive, and updates the assigned shards. It reports whether they
+// are known.
 func (k *Keeper) join(ctx context.Context) bool {
-	ctx, cancel := k.within(ctx)
+	ctx, cancel := k.withTimeout(ctx)
 	defer cancel()
 	live, err := k.store.Join(ctx)
-	if errors.Is(err, ErrClock) { // the other hubs have to take its shards
-		k.live, k.wanted = nil, nil
+	if errors.Is(err, ErrClock) { // the other hubs must take over the shards
+		k.live, k.assigned = nil, nil
 		for _, h := range k.held {
 			k.yield(h)
 		}
 	}
 	if err != nil {
-		k.failed(ctx, "this hub cannot say that it is alive", err)
+		k.logFailure(ctx, "joining the hubs failed", err)
 		return false
 	}
 	if !slices.Equal(live, k.live) {
-		k.live, k.wanted = live, wanted(live, k.store.Name(), k.shards)
-		if alone := len(live) < 2; !alone || k.shared { // say nothing if the hub was always alone
+		k.live, k.assigned = live, assignedShards(live, k.store.Name(), k.shards)
+		if alone := len(live) < 2; !alone || k.shared { // do not log if the hub was always alone
 			k.shared = !alone
-			k.logger.Info("the work is shared", "hubs", len(live), "shards", len(k.wanted))
+			k.logger.Info("shards are divided among hubs", "hubs", len(live), "shards", len(k.assigned))
 		}
 	}
 	return true
 }
 
-// renew prolongs all claims, and drops those that are lost.
+// renew renews all claims and drops those that are lost.
 func (k *Keeper) renew(ctx context.Context) {
 	if len(k.held) == 0 {
 		return
@@ -180,29 +177,29 @@ func (k *Keeper) renew(ctx context.Context) {
 	for _, h := range k.held {
 		all = append(all, h.Claim)
 	}
-	ctx, cancel := k.within(ctx)
+	ctx, cancel := k.withTimeout(ctx)
 	defer cancel()
-	until := k.in(k.counts())
+	until := k.deadlineIn(k.validFor())
 	renewed, err := k.store.Renew(ctx, all)
 	for _, r := range renewed {
 		k.held[r.Shard].until.Store(until)
 	}
 	if err != nil {
-		k.failed(ctx, "claims cannot be renewed", err)
+		k.logFailure(ctx, "renewing claims failed", err)
 	}
-	late := until.over(k.clock) // the answer took so long that the renewed claims have ended, too
-	k.lose(func(h *Hold) bool {
+	late := until.passed(k.clock) // the response took so long that the renewed claims have ended, too
+	k.dropClaims(func(h *Hold) bool {
 		if h.until.Load() == until {
 			return late
 		}
-		return err == nil || h.Over()
+		return err == nil || h.Expired()
 	})
 }
 
-// acquire claims the shards that this hub should have and does not have.
+// acquire claims the assigned shards that this hub does not have.
 func (k *Keeper) acquire(ctx context.Context) {
 	var missing []int
-	for _, shard := range k.wanted {
+	for _, shard := range k.assigned {
 		if k.held[shard] == nil {
 			missing = append(missing, shard)
 		}
@@ -210,15 +207,15 @@ func (k *Keeper) acquire(ctx context.Context) {
 	if len(missing) == 0 {
 		return
 	}
-	ctx, cancel := k.within(ctx)
+	ctx, cancel := k.withTimeout(ctx)
 	defer cancel()
-	until := k.in(k.counts())
+	until := k.deadlineIn(k.validFor())
 	got, err := k.store.Acquire(ctx, missing)
 	if err != nil {
-		k.failed(ctx, "shards cannot be claimed", err)
+		k.logFailure(ctx, "claiming shards failed", err)
 	}
-	if until.over(k.clock) {
-		return // it took so long that the claims have ended
+	if until.passed(k.clock) {
+		return // the response took so long that the claims have ended
 	}
 	for _, claim := range got {
 		h := &Hold{Claim: claim, clock: k.clock}
@@ -228,21 +225,21 @@ func (k *Keeper) acquire(ctx context.Context) {
 	}
 }
 
-// share begins to hand over shards that other hubs should have.
-func (k *Keeper) share() {
+// yieldExcess yields shards that are assigned to other hubs.
+func (k *Keeper) yieldExcess() {
 	n := 0
 	for shard, h := range k.held {
-		if _, mine := slices.BinarySearch(k.wanted, shard); mine || h.yielding {
+		if _, mine := slices.BinarySearch(k.assigned, shard); mine || h.yielding {
 			continue
 		}
-		if n++; n > yieldAtOnce {
+		if n++; n > maxYields {
 			return
 		}
 		k.yield(h)
 	}
 }
 
-// yield asks the worker for a shard, once.
+// yield asks the worker once to yield a shard.
 func (k *Keeper) yield(h *Hold) {
 	if !h.yielding {
 		h.yielding = true
@@ -250,9 +247,8 @@ func (k *Keeper) yield(h *Hold) {
 	}
 }
 
-// lose drops the claims for which lost reports true, and stops the work under
-// them.
-func (k *Keeper) lose(lost func(*Hold) bool) {
+// dropClaims drops the claims for which lost returns true, and stops the work under them.
+func (k *Keeper) dropClaims(lost func(*Hold) bool) {
 	n := 0
 	for shard, h := range k.held {
 		if lost(h) {
@@ -262,12 +258,12 @@ func (k *Keeper) lose(lost func(*Hold) bool) {
 		}
 	}
 	if n > 0 {
-		k.logger.Warn("claims lost; work on their shards stops", "shards", n)
+		k.logger.Warn("claims lost; work on their shards is stopped", "shards", n)
 	}
 }
 
-// giveUp releases the shards on which the worker has ended its work.
-func (k *Keeper) giveUp(ctx context.Context) {
+// releaseFinished releases the shards on which the worker has stopped its work.
+func (k *Keeper) releaseFinished(ctx context.Context) {
 	k.mu.Lock()
 	finished := k.finished
 	k.finished = nil
@@ -282,20 +278,20 @@ func (k *Keeper) giveUp(ctx context.Context) {
 	if len(free) == 0 {
 		return
 	}
-	ctx, cancel := k.within(ctx)
+	ctx, cancel := k.withTimeout(ctx)
 	defer cancel()
 	if err := k.store.Release(ctx, free); err != nil {
-		k.failed(ctx, "claims cannot be released; they expire", err)
+		k.logFailure(ctx, "releasing claims failed; they will expire", err)
 	}
 }
 
-// failed logs an error, unless the call failed because this hub ends, or the same was logged
-// in the last minute: there are two steps a second.
-func (k *Keeper) failed(ctx context.Context, what string, err error) {
+// logFailure logs an error, unless the call failed because this hub is stopping, or the same
+// message was logged within the last minute: there are two steps per second.
+func (k *Keeper) logFailure(ctx context.Context, what string, err error) {
 	now := k.clock()
-	if last, ok := k.said[what]; ctx.Err() == context.Canceled || ok && now-last < time.Minute {
+	if last, ok := k.lastLogged[what]; ctx.Err() == context.Canceled || ok && now-last < time.Minute {
 		return
 	}
-	k.said[what] = now
+	k.lastLogged[what] = now
 	k.logger.Warn(what, "err", err)
 }

@@ -22,7 +22,7 @@ import (
 // shards is how many shards the tests share.
 const shards = 256
 
-// A belief is a time during which a hub believes that a shard is its own.
+// A belief is a period during which a hub believes that it has a shard.
 type belief struct {
 	hold     *Hold
 	hub      string
@@ -30,15 +30,13 @@ type belief struct {
 	from, to time.Time
 }
 
-// A witness notes the beliefs of all hubs. A belief that it notes is never shorter
-// than the real one.
+// A witness records the beliefs of all hubs. A recorded belief is never shorter than the real one.
 type witness struct {
 	mu   sync.Mutex
 	past []belief
 }
 
-// check fails the test if two hubs believed at the same time that a shard is their
-// own.
+// check fails the test if two hubs believed at the same time that they had a shard.
 func (w *witness) check(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
@@ -49,12 +47,12 @@ func (w *witness) check(t *testing.T) {
 	for i := 1; i < len(w.past); i++ {
 		a, b := w.past[i-1], w.past[i]
 		if a.shard == b.shard && b.from.Before(a.to) {
-			t.Errorf("shard %d: %s believed to have it for %v when %s got it", a.shard, a.hub, a.to.Sub(b.from), b.hub)
+			t.Errorf("shard %d: %s believed to have it for %v after %s acquired it", a.shard, a.hub, a.to.Sub(b.from), b.hub)
 		}
 	}
 }
 
-// A desk is a worker that does nothing, with a store that watches its hub.
+// A desk is a Worker that does no work, and a Store that records the beliefs of its hub.
 type desk struct {
 	Store
 	t       *testing.T
@@ -87,7 +85,7 @@ func (d *desk) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
 		return nil, feed.ErrUnavailable
 	}
 	renewed, err := d.Store.Renew(ctx, claims)
-	until := time.Now().Add(d.keeper.counts()) // a little later than the keeper's own
+	until := time.Now().Add(d.keeper.validFor()) // a little later than the keeper's own
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range renewed {
@@ -102,16 +100,16 @@ func (d *desk) Gained(h *Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.works[h.Shard] != nil {
-		d.t.Errorf("shard %d is gained twice", h.Shard)
+		d.t.Errorf("shard %d: Gained called twice", h.Shard)
 	}
 	if h.Number <= d.last[h.Shard] {
-		d.t.Errorf("shard %d: number %d comes behind %d", h.Shard, h.Number, d.last[h.Shard])
+		d.t.Errorf("shard %d: got number %d after %d", h.Shard, h.Number, d.last[h.Shard])
 	}
 	d.last[h.Shard] = h.Number
 	d.works[h.Shard] = &belief{hold: h, hub: d.Name(), shard: h.Shard, from: time.Now(), to: h.Until()}
 }
 
-// ends notes that the work on a shard ends now, if it has not ended before.
+// ends records the end of the work on a shard, unless it has ended before.
 func (d *desk) ends(h *Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,7 +158,7 @@ func (d *desk) number(shard int) uint64 {
 	return d.last[shard]
 }
 
-// has returns the shards on which the desk works now.
+// has returns the shards on which the desk is working.
 func (d *desk) has() (shards []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -173,8 +171,8 @@ func (d *desk) has() (shards []int) {
 	return shards
 }
 
-// A hub that is alone claims every shard at once, and keeps them.
-func TestClaimsAlone(t *testing.T) {
+// A single hub claims every shard immediately and retains them.
+func TestKeeperAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local, err := OpenLocal(t.Context(), &testutil.Map{}, shards)
 		if err != nil {
@@ -190,11 +188,11 @@ func TestClaimsAlone(t *testing.T) {
 		}()
 		synctest.Wait()
 		if n := len(d.has()); n != shards {
-			t.Fatalf("it has %d shards", n)
+			t.Fatalf("got %d shards", n)
 		}
 		time.Sleep(5 * time.Minute)
 		if n := len(d.has()); n != shards || d.lostSoFar() > 0 {
-			t.Errorf("after a while it has %d shards and lost %d", n, d.lostSoFar())
+			t.Errorf("got %d shards, %d lost", n, d.lostSoFar())
 		}
 		// The store cannot be reached for a while: the claims end four seconds
 		// after the last renewal. Later the hub claims again, with higher numbers.
@@ -202,40 +200,40 @@ func TestClaimsAlone(t *testing.T) {
 		time.Sleep(3400 * time.Millisecond)
 		synctest.Wait()
 		if n := len(d.has()); n != shards {
-			t.Errorf("soon it has %d shards", n)
+			t.Errorf("got %d shards", n)
 		}
 		time.Sleep(600 * time.Millisecond)
 		synctest.Wait()
 		if n := len(d.has()); n != 0 {
-			t.Errorf("after all that time it has %d shards", n)
+			t.Errorf("got %d shards after a long time", n)
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if d.lostSoFar() != shards {
-			t.Errorf("%d shards are lost", d.lostSoFar())
+			t.Errorf("got %d lost shards", d.lostSoFar())
 		}
 		d.broken.Store(false)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if n := len(d.has()); n != shards {
-			t.Errorf("it has got back %d shards", n)
+			t.Errorf("got %d reacquired shards", n)
 		}
 
 		begun := time.Now()
 		stop()
 		<-ended
 		if n := len(d.has()); n != 0 || d.lostSoFar() != shards || time.Since(begun) != d.slow {
-			t.Errorf("it ends with %d shards, %d lost, after %v", n, d.lostSoFar()-shards, time.Since(begun))
+			t.Errorf("Run ended with %d shards, %d lost, after %v", n, d.lostSoFar()-shards, time.Since(begun))
 		}
 		if held, err := d.Store.Renew(t.Context(), []Claim{{1, d.last[1], d.Name()}}); err != nil || len(held) != 0 {
-			t.Errorf("the store says %v, %v", held, err)
+			t.Errorf("Renew() = %v, %v", held, err)
 		}
 		d.witness.check(t)
 	})
 }
 
-// A worker that does not end its work in time loses its claims.
-func TestClaimsGrace(t *testing.T) {
+// A worker that does not stop its work in time loses its claims.
+func TestKeeperDropsClaimsAfterGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		local, err := OpenLocal(t.Context(), &testutil.Map{}, shards)
 		if err != nil {
@@ -250,12 +248,12 @@ func TestClaimsGrace(t *testing.T) {
 		d.keeper.step(t.Context())
 		d.keeper.Run(ctx, 7*time.Second)
 		if time.Since(begun) != 7*time.Second || d.lostSoFar() != shards-1 || released != 1 {
-			t.Errorf("after %v %d are lost and %d released", time.Since(begun), d.lostSoFar(), released)
+			t.Errorf("after %v: %d shards lost, %d released", time.Since(begun), d.lostSoFar(), released)
 		}
 	})
 }
 
-// A stuck worker gives back only one shard.
+// A stuck worker releases only one shard.
 type stuck struct {
 	*desk
 	released *int
@@ -268,7 +266,7 @@ func (s stuck) Yield(h *Hold) {
 	}
 }
 
-// A rig is a hub that steps until it is frozen.
+// A rig is a hub that runs until it is frozen.
 type rig struct {
 	*desk
 	frozen atomic.Bool
@@ -281,7 +279,7 @@ func newRig(t *testing.T, r Store, w *witness) *rig {
 	g := &rig{desk: newDesk(t, r, w), end: end, ended: make(chan struct{})}
 	go func() {
 		defer close(g.ended)
-		tick := time.NewTicker(g.keeper.every())
+		tick := time.NewTicker(g.keeper.interval())
 		defer tick.Stop()
 		for ctx.Err() == nil {
 			if !g.frozen.Load() {
@@ -302,23 +300,23 @@ func (g *rig) kill() {
 	<-g.ended
 }
 
-// balanced reports whether each hub has the shards that it should have.
+// balanced reports whether each hub has the shards that are assigned to it.
 func balanced(rigs ...*rig) bool {
 	var live []string
 	for _, g := range rigs {
 		live = append(live, g.Name())
 	}
 	for _, g := range rigs {
-		if !slices.Equal(g.has(), wanted(live, g.Name(), shards)) {
+		if !slices.Equal(g.has(), assignedShards(live, g.Name(), shards)) {
 			return false
 		}
 	}
 	return true
 }
 
-// Three hubs share the shards. One dies, one is frozen and comes back, one is slow
-// to hand over. At no time do two hubs have the same shard.
-func TestClaimsTogether(t *testing.T) {
+// Three hubs share the shards. One dies, one is frozen and resumes, one is slow to hand over. At no
+// time do two hubs have the same shard.
+func TestKeepersShareShards(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "no")
 	w := new(witness)
@@ -344,24 +342,24 @@ func TestClaimsTogether(t *testing.T) {
 	b.frozen.Store(true)
 	testutil.Until(t, "one has all", func() bool { return balanced(a) })
 	if n := len(b.has()); n != 0 {
-		t.Errorf("who is frozen has %d shards", n)
+		t.Errorf("frozen hub has %d shards", n)
 	}
 	b.frozen.Store(false)
 	testutil.Until(t, "two share", func() bool { return balanced(a, b) })
 	if b.lostSoFar() < len(before) {
-		t.Errorf("who was frozen had %d shards and lost %d", len(before), b.lostSoFar())
+		t.Errorf("frozen hub had %d shards and lost %d", len(before), b.lostSoFar())
 	}
 	a.kill()
 	b.kill()
 	w.check(t)
 	if len(w.past) == 0 {
-		t.Error("nothing was seen")
+		t.Error("no claims recorded")
 	}
 }
 
-// Redis loses everything, and with it all claims. The hubs share the shards again,
-// and no claim number is used twice.
-func TestClaimsForgotten(t *testing.T) {
+// Redis loses all data and with it all claims. The hubs share the shards again, and no claim number
+// is reused.
+func TestKeepersAfterDataLoss(t *testing.T) {
 	s := redistest.Start(t, "--appendfsync", "no")
 	var rigs []*rig
 	for range 2 {
@@ -377,12 +375,12 @@ func TestClaimsForgotten(t *testing.T) {
 		return balanced(rigs...) && min(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
 	})
 	if after := max(rigs[0].number(shards/2), rigs[1].number(shards/2)); after <= before {
-		t.Errorf("number %d comes behind %d", after, before)
+		t.Errorf("got number %d after %d, want higher", after, before)
 	}
 }
 
-// A hub that ends in an orderly way is replaced long before its claims would end.
-func TestClaimsLeave(t *testing.T) {
+// A hub that shuts down is replaced long before its claims would expire.
+func TestKeeperHandsOver(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "no")
 	w := new(witness)
@@ -414,13 +412,13 @@ func TestClaimsLeave(t *testing.T) {
 	ends[0]()
 	testutil.Until(t, "one has all", func() bool { return len(hubs[1].has()) == shards })
 	if d := time.Since(begun); d > hubs[0].ClaimFor()/2 {
-		t.Errorf("the other hub has all after %v", d)
+		t.Errorf("the other hub got all shards after %v", d)
 	} else {
 		t.Logf("the other hub has all after %v", d)
 	}
 	ends[1]()
 	w.check(t)
 	if fmt.Sprint(hubs[0].lostSoFar(), hubs[1].lostSoFar()) != "0 0" {
-		t.Errorf("lost are %d and %d", hubs[0].lostSoFar(), hubs[1].lostSoFar())
+		t.Errorf("lost claims: %d and %d, want none", hubs[0].lostSoFar(), hubs[1].lostSoFar())
 	}
 }

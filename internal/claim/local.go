@@ -9,22 +9,20 @@ import (
 	"time"
 )
 
-// A Keep is a durable map from keys to bytes. Methods may be called
-// concurrently.
-type Keep interface {
-	// Get returns the value of a key, or nil when there is none.
+// A Map is a durable map from keys to bytes. It is safe for concurrent use.
+type Map interface {
+	// Get returns the value of a key, or nil if there is none.
 	Get(ctx context.Context, key string) ([]byte, error)
 
-	// Apply sets keys to values in one atomic step, which is durable when Apply
-	// returns nil. grows says that the map gets larger; a full Keep may refuse
-	// that.
+	// Apply sets keys to values in one atomic step, which is durable when Apply returns nil. grows
+	// means that the map becomes larger; a full Map may refuse that.
 	Apply(ctx context.Context, writes map[string][]byte, grows bool) error
 }
 
-// A Local is the Store of a hub that shares its work with no other hub. It gets
-// every shard that it asks for, and its claims last until they are released.
-// Only one thing is durable, under the key "started": the lowest claim number
-// of the newest process. It makes numbers rise over a restart.
+// A Local is the Store of a hub that does not share its work. It acquires every shard that is
+// requested, and its claims last until they are released. The only durable value, under the key
+// "started", is the lowest claim number of the newest process. It makes numbers increase across
+// restarts.
 type Local struct {
 	shards []localShard
 }
@@ -33,31 +31,30 @@ var _ Store = (*Local)(nil)
 
 // A localShard is the claim on one shard.
 type localShard struct {
-	claim atomic.Uint64 // the claim's number, 0 when the shard is free; written while change is held, read at any time
+	claim atomic.Uint64 // number of the claim, zero if the shard is free; writes need mu
 
-	// change is held while the claim changes. It is also held while a write
-	// under the claim is on its way to the disk, so that the claim cannot end
-	// before the write.
-	change sync.Mutex
-	last   uint64 // the newest claim's number
+	// mu is held while the claim changes. It is also held while data is written under the claim, so
+	// that the claim cannot end before the write.
+	mu   sync.Mutex
+	last uint64 // number of the newest claim
 }
 
-// OpenLocal opens the Store in a Keep, for the shards 0 to shards-1. Nothing
-// else may write the key "started" there.
-func OpenLocal(ctx context.Context, keep Keep, shards int) (*Local, error) {
+// OpenLocal opens a Store for the shards 0 to shards-1 in a Map. No other code may write the key
+// "started" of the Map.
+func OpenLocal(ctx context.Context, keep Map, shards int) (*Local, error) {
 	started, err := keep.Get(ctx, "started")
 	now := uint64(time.Now().UnixMicro())
 	if len(started) == 8 {
-		// Higher than all numbers of the last process, which cannot claim a shard a million
-		// times, but hardly ahead of the clock: after a restore, the numbers of the copy must
-		// be higher than those that were used since.
+		// Exceed all numbers of the last process, which cannot claim a shard a million times,
+		// but hardly run ahead of the clock: after a restore, the numbers of the copy must be
+		// higher than those that were used since.
 		now = max(now, binary.BigEndian.Uint64(started)+1<<20)
 	}
 	if err == nil {
 		err = keep.Apply(ctx, map[string][]byte{"started": binary.BigEndian.AppendUint64(nil, now)}, false)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the claims: %w", err)
+		return nil, fmt.Errorf("open claims: %w", err)
 	}
 	l := &Local{shards: make([]localShard, shards)}
 	for i := range l.shards {
@@ -69,8 +66,8 @@ func OpenLocal(ctx context.Context, keep Keep, shards int) (*Local, error) {
 // Name returns the name of the only hub.
 func (l *Local) Name() string { return "hub" }
 
-// ClaimFor returns within which time a claim has to be renewed. The claims of a
-// Local do not end after this time.
+// ClaimFor returns the time within which a claim has to be renewed. The claims of a Local do not
+// expire.
 func (l *Local) ClaimFor() time.Duration { return claimFor }
 
 // Join returns the only hub.
@@ -79,7 +76,7 @@ func (l *Local) Join(ctx context.Context) ([]string, error) { return []string{l.
 // Leave does nothing.
 func (l *Local) Leave(ctx context.Context) error { return ctx.Err() }
 
-// Acquire claims shards. It gets all of them.
+// Acquire claims all of the shards.
 func (l *Local) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("claim shards: %w", err)
@@ -87,55 +84,55 @@ func (l *Local) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
 	claims := make([]Claim, 0, len(shards))
 	for _, shard := range shards {
 		s := &l.shards[shard]
-		s.change.Lock()
+		s.mu.Lock()
 		s.last = max(s.last+1, uint64(time.Now().UnixMicro()))
 		s.claim.Store(s.last)
 		claims = append(claims, Claim{shard, s.last, l.Name()})
-		s.change.Unlock()
+		s.mu.Unlock()
 	}
 	return claims, nil
 }
 
-// Renew returns the claims that were not released.
+// Renew returns those of the claims that were not released.
 func (l *Local) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("renew claims: %w", err)
 	}
 	held := make([]Claim, 0, len(claims))
 	for _, c := range claims {
-		if l.shards[c.Shard].has(c) {
+		if l.shards[c.Shard].holds(c) {
 			held = append(held, c)
 		}
 	}
 	return held, nil
 }
 
-// has reports whether a claim holds. It does not lock change, because a slow
-// disk must not delay a renewal.
-func (s *localShard) has(c Claim) bool { return s.claim.Load() == c.Number && c.Number != 0 }
+// holds reports whether a claim is valid. It does not lock mu, because a slow disk must not delay a
+// renewal.
+func (s *localShard) holds(c Claim) bool { return s.claim.Load() == c.Number && c.Number != 0 }
 
-// Release gives claims up.
+// Release releases claims.
 func (l *Local) Release(ctx context.Context, claims []Claim) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("release claims: %w", err)
 	}
 	for _, c := range claims {
 		s := &l.shards[c.Shard]
-		s.change.Lock()
+		s.mu.Lock()
 		s.claim.CompareAndSwap(c.Number, 0)
-		s.change.Unlock()
+		s.mu.Unlock()
 	}
 	return nil
 }
 
-// Under calls do while a claim holds, and returns the error of do. If the claim
-// does not hold, Under returns ErrLost and does not call do. While do runs, the
-// claim cannot change, and nothing else is done under it.
+// Under calls do while a claim is held, and returns its error. If the claim is not held, Under
+// returns ErrLost without calling do. While do runs, the claim cannot change, and no other call
+// runs under it.
 func (l *Local) Under(c Claim, do func() error) error {
 	s := &l.shards[c.Shard]
-	s.change.Lock()
-	defer s.change.Unlock()
-	if !s.has(c) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.holds(c) {
 		return ErrLost
 	}
 	return do()

@@ -24,26 +24,26 @@ var (
 	releaseLua string
 )
 
-// RedisOptions are the options of a Redis. Zero values are the defaults. All
-// hubs must have the same.
+// RedisOptions configures a Redis. Zero values are the defaults. All hubs must use the same
+// options.
 type RedisOptions struct {
-	ClaimFor time.Duration // how long a claim lasts; default 5 s
-	LiveFor  time.Duration // how long a hub counts as alive after it joined; default 3 s
-	Hubs     string        // name of the key that lists the hubs; kinds of work may have the same key if the same hubs share them; default "hubs"
+	ClaimFor time.Duration // lifetime of a claim; default 5 s
+	LiveFor  time.Duration // time for which a hub counts as alive after it joined; default 3 s
+	Hubs     string        // name of the key that lists the hubs; kinds of work that the same hubs share may use one key; default "hubs"
 }
 
-// clockSkew is by how much the hub's clock may differ from the clock of Redis. A hub whose
-// clock is ahead would drop leases that have not expired.
+// clockSkew is the maximum difference between the clocks of the hub and of Redis. A hub whose clock
+// is ahead would end leases that have not expired.
 const clockSkew = time.Minute
 
 // A Redis is a Store that several hubs share. Its keys in Redis, after the prefix
 // and a colon, are:
 //
 //	hubs                     sorted set: the hubs, by the time when they last joined (RedisOptions.Hubs)
-//	{<kind>/<shard>}:claim   hash: hub, number, until; without hub, the shard is free
+//	{<kind>/<shard>}:claim   hash: hub, number, until; the shard is free if hub is missing
 //
-// Times are microseconds by the clock of Redis. If Redis loses a claim, fencing
-// still works: the next number is made from the time, so it is higher.
+// Times are in microseconds by the clock of Redis. If Redis loses a claim, fencing
+// still works: the next number is derived from the time, so it is higher.
 type Redis struct {
 	conn   *redisconn.Conn
 	prefix string
@@ -57,8 +57,8 @@ type Redis struct {
 
 var _ Store = (*Redis)(nil)
 
-// NewRedis returns one hub's Store, for the shards of one kind of work. Its
-// keys begin with the prefix. The owner of conn closes it.
+// NewRedis returns the Store of one hub for the shards of one kind of work. Its keys start with
+// prefix. The caller retains ownership of conn.
 func NewRedis(conn *redisconn.Conn, prefix, kind string, opts RedisOptions) *Redis {
 	opts.ClaimFor, opts.LiveFor, opts.Hubs = cmp.Or(opts.ClaimFor, claimFor), cmp.Or(opts.LiveFor, liveFor), cmp.Or(opts.Hubs, "hubs")
 	return &Redis{
@@ -67,15 +67,14 @@ func NewRedis(conn *redisconn.Conn, prefix, kind string, opts RedisOptions) *Red
 	}
 }
 
-// script returns a script that does not wait for replicas. A lost claim does no
-// harm, because of fencing.
+// script returns a script that does not wait for replicas. The loss of a claim is harmless, because
+// of fencing.
 func script(source string) *redisconn.Script {
 	return redisconn.NewScript(source, func(redisconn.Answer) bool { return false })
 }
 
-// RedisKey returns the key in Redis of the claim on a shard. In a cluster it is
-// in the same slot as all keys with the same text in braces, so one script can
-// check the claim and write.
+// RedisKey returns the Redis key of the claim on a shard. In a cluster it is in the same slot as
+// all keys with the same text in braces, so one script can check the claim and write.
 func RedisKey(prefix, kind string, shard int) string {
 	return prefix + ":{" + kind + "/" + strconv.Itoa(shard) + "}:claim"
 }
@@ -86,18 +85,18 @@ func (s *Redis) claimKey(shard int) string { return RedisKey(s.prefix, s.kind, s
 // Name returns this hub's name.
 func (s *Redis) Name() string { return s.name }
 
-// ClaimFor returns how long a claim lasts.
+// ClaimFor returns the lifetime of a claim.
 func (s *Redis) ClaimFor() time.Duration { return s.opts.ClaimFor }
 
-// once runs one step. If the step fails, the error says what was being done.
+// once makes one attempt at a step. what names the operation in errors.
 func (s *Redis) once(ctx context.Context, what string, step func(*redisconn.Try) error) error {
-	if err := s.conn.Writing().Once(ctx, step); err != nil {
+	if err := s.conn.WriteCall().Once(ctx, step); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// Join says that this hub is alive, and returns all hubs that are.
+// Join announces that this hub is alive, and returns all hubs that are.
 func (s *Redis) Join(ctx context.Context) (live []string, err error) {
 	err = s.once(ctx, "join the hubs", func(t *redisconn.Try) error {
 		a, err := t.Run(s.join, []string{s.hubsKey()}, s.name, s.opts.LiveFor.Microseconds(), s.now().UnixMicro(), clockSkew.Microseconds())
@@ -105,7 +104,7 @@ func (s *Redis) Join(ctx context.Context) (live []string, err error) {
 			return err
 		}
 		if ahead := a.Number(0); ahead != 0 {
-			return redisconn.Refuse(fmt.Errorf("%w: it is %v ahead of the clock of Redis", ErrClock, time.Duration(ahead)*time.Microsecond))
+			return redisconn.Refuse(fmt.Errorf("%w: this hub is %v ahead of Redis", ErrClock, time.Duration(ahead)*time.Microsecond))
 		}
 		live = live[:0]
 		for i := range a {
@@ -120,7 +119,7 @@ func (s *Redis) Join(ctx context.Context) (live []string, err error) {
 	return live, nil
 }
 
-// Leave says that this hub is not alive any more.
+// Leave announces that this hub is no longer alive.
 func (s *Redis) Leave(ctx context.Context) error {
 	return s.once(ctx, "leave the hubs", func(t *redisconn.Try) error { return t.ZRem(s.hubsKey(), s.name) })
 }
@@ -138,7 +137,7 @@ func (s *Redis) Acquire(ctx context.Context, shards []int) (claims []Claim, err 
 			}
 			n, err := strconv.ParseUint(text, 10, 64)
 			if err != nil {
-				bad = redisconn.Refuse(fmt.Errorf("the claim on shard %d is damaged: its number is %q", shards[i], text))
+				bad = redisconn.Refuse(fmt.Errorf("damaged claim on shard %d: invalid number %q", shards[i], text))
 				return
 			}
 			claims = append(claims, Claim{shards[i], n, s.name})
@@ -148,7 +147,7 @@ func (s *Redis) Acquire(ctx context.Context, shards []int) (claims []Claim, err 
 	return claims, err
 }
 
-// Renew prolongs claims.
+// Renew extends claims.
 func (s *Redis) Renew(ctx context.Context, claims []Claim) (held []Claim, err error) {
 	err = s.once(ctx, "renew claims", func(t *redisconn.Try) error {
 		return t.RunAll(s.renew, len(claims), func(i int) ([]string, []any) {
@@ -163,7 +162,7 @@ func (s *Redis) Renew(ctx context.Context, claims []Claim) (held []Claim, err er
 	return held, err
 }
 
-// Release gives claims up.
+// Release releases claims.
 func (s *Redis) Release(ctx context.Context, claims []Claim) error {
 	return s.once(ctx, "release claims", func(t *redisconn.Try) error {
 		return t.RunAll(s.release, len(claims), func(i int) ([]string, []any) {

@@ -2,12 +2,11 @@ package claim
 
 import "hash/fnv"
 
-// wanted returns, in ascending order, which of the shards 0 to shards-1 the hub
-// me should have while the live hubs are alive. A shard belongs to the hub with
-// which it has the highest hash (rendezvous hashing). All hubs that see the
-// same live hubs therefore agree without talking to each other. When a hub
-// comes or goes, only its own shards move.
-func wanted(live []string, me string, shards int) []int {
+// assignedShards returns, in ascending order, which of the shards 0 to shards-1 are assigned to the
+// hub me while the live hubs are alive. A shard is assigned to the hub with which it has the
+// highest hash (rendezvous hashing). So all hubs that see the same live hubs agree without
+// communication, and when a hub joins or leaves, only its own shards move.
+func assignedShards(live []string, me string, shards int) []int {
 	seeds := make([]uint64, len(live))
 	for i, name := range live {
 		seeds[i] = seed(name)
@@ -27,7 +26,7 @@ func wanted(live []string, me string, shards int) []int {
 	return mine
 }
 
-// seed returns the hash of a hub's name. All hubs compute the same.
+// seed returns the hash of a hub's name. It is the same at all hubs.
 func seed(name string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails

@@ -17,7 +17,7 @@ func names(n int, r *rand.Rand) []string {
 	return all
 }
 
-func TestWanted(t *testing.T) {
+func TestAssignedShards(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		n := 1 + r.IntN(12)
@@ -25,9 +25,9 @@ func TestWanted(t *testing.T) {
 		owner := make(map[int]string)
 		mean := float64(shards) / float64(n)
 		for _, name := range live {
-			mine := wanted(live, name, shards)
+			mine := assignedShards(live, name, shards)
 			if !slices.IsSorted(mine) {
-				t.Fatalf("not in order: %v", mine)
+				t.Fatalf("shards are not in order: %v", mine)
 			}
 			// Chance alone stays within four and a half standard deviations.
 			if d := math.Abs(float64(len(mine)) - mean); d > 4.5*math.Sqrt(mean*(1-1/float64(n))) {
@@ -35,41 +35,41 @@ func TestWanted(t *testing.T) {
 			}
 			for _, shard := range mine {
 				if owner[shard] != "" {
-					t.Fatalf("shard %d is for two", shard)
+					t.Fatalf("shard %d is assigned to two hubs", shard)
 				}
 				owner[shard] = name
 			}
 		}
 		if len(owner) != shards {
-			t.Fatalf("%d hubs want %d shards", n, len(owner))
+			t.Fatalf("%d hubs have %d shards in total", n, len(owner))
 		}
 		// A hub that sees the others in another order agrees.
 		shuffled := slices.Clone(live)
 		r.Shuffle(n, func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
-		for _, shard := range wanted(shuffled, live[0], shards) {
+		for _, shard := range assignedShards(shuffled, live[0], shards) {
 			if owner[shard] != live[0] {
-				t.Fatalf("shard %d depends on the order", shard)
+				t.Fatalf("shard %d depends on the order of the hubs", shard)
 			}
 		}
 		// When a hub comes or goes, only the shards move that it gets or had.
 		more := append(slices.Clone(live), "one more")
-		got := wanted(more, "one more", shards)
+		got := assignedShards(more, "one more", shards)
 		for _, name := range live {
-			for _, shard := range wanted(more, name, shards) {
+			for _, shard := range assignedShards(more, name, shards) {
 				if owner[shard] != name {
 					t.Fatalf("shard %d moved from %s to %s", shard, owner[shard], name)
 				}
 			}
 		}
 		if n > 0 && len(got) == 0 {
-			t.Errorf("who comes to %d gets nothing", n)
+			t.Errorf("hub joining %d others got no shards", n)
 		}
 	}
-	if all := wanted([]string{"a"}, "b", shards); len(all) != 0 {
-		t.Errorf("who is not alive wants %d", len(all))
+	if all := assignedShards([]string{"a"}, "b", shards); len(all) != 0 {
+		t.Errorf("dead hub got %d shards", len(all))
 	}
 	// All hubs, of any version, must agree.
-	if got := wanted([]string{"a", "b", "c"}, "b", shards)[:8]; !slices.Equal(got, []int{0, 9, 11, 17, 19, 23, 26, 28}) {
-		t.Errorf("b wants %v", got)
+	if got := assignedShards([]string{"a", "b", "c"}, "b", shards)[:8]; !slices.Equal(got, []int{0, 9, 11, 17, 19, 23, 26, 28}) {
+		t.Errorf("shards of b = %v", got)
 	}
 }

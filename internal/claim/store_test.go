@@ -27,7 +27,7 @@ func TestLocal(t *testing.T) {
 	}})
 }
 
-// claimsOn returns the backend of a Redis server. Its places differ by their prefix.
+// claimsOn returns the Backend of a Redis server. Its places have different prefixes.
 func claimsOn(restart func(), conn func(testing.TB) *redisconn.Conn) claimtest.Backend {
 	places := 0
 	return claimtest.Backend{Shared: true, New: func(t *testing.T) claimtest.Place {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A slowStore answers late: its claims last from the moment at which it was asked.
+// A slowStore responds late: its claims last from the time of the request.
 type slowStore struct {
 	late time.Duration
 	ends time.Time // of the claim
@@ -31,26 +31,26 @@ func (s *slowStore) Renew(_ context.Context, claims []Claim) ([]Claim, error) {
 	return claims, nil
 }
 
-// A holder notes what it holds.
+// A holder is a Worker that records its hold.
 type holder struct{ hold *Hold }
 
 func (w *holder) Gained(h *Hold) { w.hold = h }
 func (w *holder) Lost(*Hold)     { w.hold = nil }
 func (w *holder) Yield(*Hold)    {}
 
-// A claim counts from before it was asked for. If it counted from the answer, a hub
-// whose store answers late would use it when another hub has it.
-func TestCountsFromTheQuestion(t *testing.T) {
+// A claim is counted from before its request. If it were counted from the response, a hub with a
+// slow store would use it while another hub has it.
+func TestClaimCountsFromRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, w := &slowStore{late: 900 * time.Millisecond}, &holder{}
 		k := NewKeeper(s, w, 1, nil, slog.New(slog.DiscardHandler))
 		for _, what := range []string{"acquired", "renewed", "renewed again"} {
 			k.step(t.Context())
 			if w.hold == nil {
-				t.Fatalf("it is not %s", what)
+				t.Fatalf("timeout waiting until the claim is %s", what)
 			}
 			if left := s.ends.Sub(w.hold.Until()); left < s.ClaimFor()/5 {
-				t.Errorf("%s: it counts until %v before its end, want %v", what, left, s.ClaimFor()/5)
+				t.Errorf("%s: Until is %v before the end in the store, want %v", what, left, s.ClaimFor()/5)
 			}
 		}
 	})

@@ -165,7 +165,7 @@ func New(log changelog.Log, base feed.Base, o Options) *Server {
 // it is restarted a few times, and then the response is a 503.
 func (d *Server) ServeDescription(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Accept-Encoding, Authorization")
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	part := 0
@@ -226,7 +226,7 @@ func (d *Server) ServeSet(w http.ResponseWriter, r *http.Request, set, name stri
 			return notFound("no such document; " + d.base.CapabilityList(set) + " lists the documents of the set")
 		}
 	}
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	switch q := r.URL.Query(); {
@@ -265,7 +265,7 @@ func (d *Server) named(name string) planner {
 // no batch yet, if the set does not exist yet, and after retention removed part of the batch.
 func (d *Server) ServeLatest(w http.ResponseWriter, r *http.Request, set string) error {
 	w.Header().Add("Vary", "Accept, Accept-Encoding")
-	if err := problem.OnlyRead(r, "GET, HEAD, POST"); err != nil { // another handler serves POST, which publishes
+	if err := problem.RequireRead(r, "GET, HEAD, POST"); err != nil { // another handler serves POST, which publishes
 		return err
 	}
 	doc, err := d.plan(r.Context(), set, "changes", d.latest)

@@ -16,7 +16,7 @@ const maxSitemaps = 5_000
 // inventory complete. It returns a 404 if there are none.
 func (d *Server) ServeRobots(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Add("Vary", "Authorization")
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	states, err := d.log.Sets(r.Context())

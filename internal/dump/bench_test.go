@@ -17,10 +17,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// BenchmarkMake packs files, and compares that with the least that packing could take: to read
-// each file, and to write it to a durable ZIP file with the same
-// compressor.
-func BenchmarkMake(b *testing.B) {
+// BenchmarkUpdate packs files, and compares that with the minimum work: reading each file and
+// writing it to a durable ZIP file with the same compressor.
+func BenchmarkUpdate(b *testing.B) {
 	for _, test := range []struct {
 		name        string
 		files, size int
@@ -28,7 +27,7 @@ func BenchmarkMake(b *testing.B) {
 	}{{"small", 100_000, 2_000, "text/plain"}, {"large", 20, 20 << 20, "text/plain"}, {"large-stored", 20, 20 << 20, "image/jpeg"}} {
 		b.Run(test.name, func(b *testing.B) {
 			all := files(b, test.files, test.size, test.media)
-			bare(b, all) // so that both find the files in memory
+			bare(b, all) // so that the files are in the page cache for both
 			list := func(context.Context) iter.Seq2[*Resource, error] {
 				return func(yield func(*Resource, error) bool) {
 					for i := range all {
@@ -47,9 +46,9 @@ func BenchmarkMake(b *testing.B) {
 			b.Run("make", func(b *testing.B) {
 				for b.Loop() {
 					dir := filepath.Join(b.TempDir(), "out")
-					r, err := Make(b.Context(), dir, list, options())
+					r, err := Update(b.Context(), dir, list, options())
 					if err != nil || r.Listed != uint64(test.files) {
-						b.Fatalf("%+v, %v", r, err)
+						b.Fatalf("Update() = %+v, %v", r, err)
 					}
 					_ = os.RemoveAll(dir)
 				}
@@ -59,7 +58,7 @@ func BenchmarkMake(b *testing.B) {
 	}
 }
 
-// files writes files of words.
+// files creates files of random words.
 func files(b *testing.B, n, size int, media string) []Resource {
 	r := rand.New(rand.NewPCG(1, 2))
 	var words [4096]string
@@ -89,7 +88,7 @@ func files(b *testing.B, n, size int, media string) []Resource {
 	return all
 }
 
-// bare reads files, and writes one ZIP file.
+// bare reads files and writes one ZIP file.
 func bare(b *testing.B, all []Resource) {
 	f, err := os.Create(filepath.Join(b.TempDir(), "bare.zip"))
 	if err != nil {
@@ -110,7 +109,7 @@ func bare(b *testing.B, all []Resource) {
 			b.Fatal(err)
 		}
 		h := &zip.FileHeader{Name: fmt.Sprint(i), Method: zip.Deflate}
-		if packed(all[i].Change.Type) {
+		if isCompressed(all[i].Change.Type) {
 			h.Method = zip.Store
 		}
 		w, err := z.CreateHeader(h)
@@ -120,7 +119,7 @@ func bare(b *testing.B, all []Resource) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		_ = in.Close() // it is only read
+		_ = in.Close() // opened for reading
 	}
 	if err := z.Close(); err != nil {
 		b.Fatal(err)

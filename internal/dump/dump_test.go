@@ -22,24 +22,24 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// A destination that reads the dumps after each run has what the source has.
-func TestRuns(t *testing.T) {
+// A destination that reads the dumps after each run has the resources of the source.
+func TestUpdateFollowsSource(t *testing.T) {
 	b := newBench(t)
 	b.opts.Count = 4
 	for i := range 10 {
 		b.has[fmt.Sprintf("f%02d", i)] = fmt.Sprint("content ", i)
 	}
 	if r := b.made(); !r.Full || r.Listed != 10 || r.Created != 0 || r.Packages != 3 {
-		t.Errorf("the first run: %+v", r)
+		t.Errorf("first run: Update() = %+v", r)
 	}
 	b.same()
 	if r := b.made(); !r.At.IsZero() || r.Full || r.Packages != 0 {
-		t.Errorf("nothing has changed: %+v", r)
+		t.Errorf("run without changes: Update() = %+v", r)
 	}
 	b.has["f00"], b.has["f20"] = "other", "new"
 	delete(b.has, "f03")
 	if r := b.made(); r.Full || r.Created != 1 || r.Updated != 1 || r.Deleted != 1 || r.Packages != 1 {
-		t.Errorf("a change each: %+v", r)
+		t.Errorf("run with one change of each kind: Update() = %+v", r)
 	}
 	b.same()
 	clear(b.has)
@@ -47,25 +47,25 @@ func TestRuns(t *testing.T) {
 		b.has[fmt.Sprintf("g%02d", i)] = fmt.Sprint(i)
 	}
 	if r := b.made(); r.Created != 9 || r.Deleted != 10 || r.Packages != 5 {
-		t.Errorf("all is other: %+v", r)
+		t.Errorf("run with all resources replaced: Update() = %+v", r)
 	}
 	b.same()
 	b.opts.Full = true
 	b.has["g00"] = "other"
 	if r := b.made(); !r.Full || r.Updated != 1 || r.Packages != 4 {
-		t.Errorf("a new Resource Dump: %+v", r)
+		t.Errorf("run with Full: Update() = %+v", r)
 	}
 	b.same()
 	b.opts.Full = false
 	b.now = b.now.Add(31 * 24 * time.Hour)
 	if r := b.made(); !r.Full || r.Updated != 0 {
-		t.Errorf("after a month: %+v", r)
+		t.Errorf("run after a month: Update() = %+v", r)
 	}
 	b.same()
 }
 
-// A run needs the time of no other run, whatever the clock says.
-func TestClock(t *testing.T) {
+// No two runs have the same time, whatever the clock shows.
+func TestRunTimesAreUnique(t *testing.T) {
 	b := newBench(t)
 	b.has["a"] = "1"
 	first := b.made().At
@@ -79,26 +79,26 @@ func TestClock(t *testing.T) {
 	}
 	b.now, b.has["a"] = b.now.Add(-time.Hour), "3"
 	if _, err := b.run(); err == nil {
-		t.Fatal("it did not crash")
+		t.Fatal("Update() succeeded, want crash")
 	}
 	b.opts.step = nil
 	third := b.made().At
 	if !second.Equal(first.Add(time.Second)) || !third.Equal(second.Add(2*time.Second)) {
-		t.Errorf("the runs are of %v, %v and %v", first, second, third)
+		t.Errorf("times of the runs = %v, %v, %v, want consecutive seconds", first, second, third)
 	}
 	b.same()
 }
 
-// What cannot be read is told, named, and not taken for deleted.
+// Unreadable resources are reported and listed, and not treated as deleted.
 func TestGaps(t *testing.T) {
 	b := newBench(t)
 	b.has = map[string]string{"a": "1", "b": "2", "c": "3"}
 	b.gaps["d&"] = errors.New("no permission")
 	if r := b.made(); r.Gaps != 1 || !r.Full || len(b.told) != 1 || b.told[0].Loc != site+"d&" {
-		t.Errorf("%+v, %v", r, b.told)
+		t.Errorf("Update() = %+v, gaps %v", r, b.told)
 	}
 	if _, lacks := b.readAll(); !slices.Equal(lacks, []string{site + "d&", site + "d&"}) {
-		t.Errorf("the Resource Dump and the Change Dump lack %q", lacks)
+		t.Errorf("unreadable resources of Resource Dump and Change Dump = %q", lacks)
 	}
 	b.same()
 	delete(b.gaps, "d&")
@@ -106,47 +106,47 @@ func TestGaps(t *testing.T) {
 	b.made()
 	b.same()
 	if _, lacks := b.readAll(); !slices.Equal(lacks, []string{site + "d&"}) {
-		t.Errorf("only the Resource Dump lacks it, not %q", lacks)
+		t.Errorf("unreadable resources = %q, want only that of the Resource Dump", lacks)
 	}
 
-	// A new Resource Dump would lack what the one before has.
+	// A new Resource Dump would lack a resource of the previous one.
 	want := maps.Clone(b.has)
 	b.gaps["b"], b.has["c"], want["c"], b.opts.Full = errors.New("no permission"), "other", "other", true
 	if r := b.made(); r.Full || !r.Delayed || r.Updated != 1 || r.Deleted != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("Update() = %+v, want delayed Resource Dump", r)
 	}
 	if has := b.read(); !maps.Equal(has, want) {
-		t.Errorf("the dumps have %v, not %v", has, want)
+		t.Errorf("resources in dumps = %v, want %v", has, want)
 	}
 
-	// Anything may be missing: nothing is deleted, until all can be listed again.
+	// Any resource may be missing: nothing is deleted until all can be listed again.
 	delete(b.gaps, "b")
 	delete(b.has, "c")
 	b.gaps[""], b.has["a"], want["a"] = errors.New("no permission"), "newer", "newer"
 	for range 2 {
 		if r := b.made(); r.Full || !r.Delayed || r.Deleted != 0 || r.Gaps != 1 {
-			t.Errorf("%+v", r)
+			t.Errorf("Update() with unlocated gap = %+v", r)
 		}
 	}
 	if has := b.read(); !maps.Equal(has, want) {
-		t.Errorf("the dumps have %v, not %v", has, want)
+		t.Errorf("resources in dumps = %v, want %v", has, want)
 	}
 	delete(b.gaps, "")
 	if r := b.made(); !r.Full || r.Deleted != 1 {
-		t.Errorf("%+v", r)
+		t.Errorf("Update() after the gap = %+v", r)
 	}
 	b.same()
 }
 
-// A content that is not what the list says, or breaks off, is a gap.
-func TestContents(t *testing.T) {
-	large := strings.Repeat("large", wholeMost/2)
+// Content that does not match the listing, or cannot be read to its end, is a gap.
+func TestChangedContentIsGap(t *testing.T) {
+	large := strings.Repeat("large", maxBuffered/2)
 	for name, open := range map[string]func() (io.ReadCloser, error){
 		"closed":  func() (io.ReadCloser, error) { return nil, errors.New("no") },
 		"shorter": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(large[1:])), nil },
 		"other":   func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("L" + large[1:])), nil },
 		"breaks off": func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*wholeMost]), broken{})), nil
+			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*maxBuffered]), broken{})), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,12 +165,12 @@ func TestContents(t *testing.T) {
 					}
 				}
 			}
-			r, err := Make(t.Context(), b.dir, list, b.opts)
+			r, err := Update(t.Context(), b.dir, list, b.opts)
 			if err != nil || r.Gaps != 1 || r.Listed != 2 {
-				t.Fatalf("%+v, %v", r, err)
+				t.Fatalf("Update() = %+v, %v", r, err)
 			}
 			if has := b.read(); len(has) != 2 {
-				t.Errorf("the dumps have %d resources", len(has))
+				t.Errorf("got %d resources in dumps", len(has))
 			}
 			b.made()
 			b.same()
@@ -180,10 +180,10 @@ func TestContents(t *testing.T) {
 
 type broken struct{}
 
-func (broken) Read([]byte) (int, error) { return 0, errors.New("the disk is broken") }
+func (broken) Read([]byte) (int, error) { return 0, errors.New("disk failure") }
 
-// Nothing is published of a listing that fails, is not in order, or deletes too much.
-func TestRefused(t *testing.T) {
+// Nothing is published if a listing fails, is not in order, or deletes too much.
+func TestNothingPublishedOnError(t *testing.T) {
 	b := newBench(t)
 	b.has = map[string]string{"a": "1", "b": "2"}
 	b.made()
@@ -204,34 +204,35 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for _, names := range [][]string{{"a", "c", "b"}, {"a", "a"}, {"a", "c", ""}} {
-		if _, err := Make(t.Context(), b.dir, list(names...), b.opts); err == nil {
-			t.Errorf("%q is published", names)
+		if _, err := Update(t.Context(), b.dir, list(names...), b.opts); err == nil {
+			t.Errorf("published %q, want nothing", names)
 		}
 	}
 	b.opts.Allow = func(deleted, held, listed uint64) error {
-		return fmt.Errorf("%d of %d, %d listed", deleted, held, listed)
+		return fmt.Errorf("deleting %d of %d, %d listed", deleted, held, listed)
 	}
-	if _, err := Make(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "1 of 2, 1 listed" {
-		t.Errorf("a deletion that is not allowed: %v", err)
+	if _, err := Update(t.Context(), b.dir, list("a"), b.opts); err == nil || err.Error() != "deleting 1 of 2, 1 listed" {
+		t.Errorf("Update() with rejected deletions: err = %v", err)
 	}
 	if has := b.read(); !maps.Equal(has, before) {
-		t.Errorf("the dumps have %v now", has)
+		t.Errorf("resources in dumps = %v, want no change", has)
 	}
 	b.opts.URL = "https://elsewhere.example.org/"
 	if _, err := b.run(); err == nil {
-		t.Error("the URL can be changed")
+		t.Error("Update() with another URL succeeded")
 	}
 	b.dir = t.TempDir()
 	if err := os.WriteFile(filepath.Join(b.dir, "index.html"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.run(); !errors.Is(err, errForeign) {
-		t.Errorf("a directory with files of others: %v", err)
+		t.Errorf("Update() in a directory with other files: err = %v", err)
 	}
 }
 
-// With a lost state, the next run makes a new Resource Dump, and the Change Dump begins anew.
-func TestLostState(t *testing.T) {
+// If the state file is lost, the next run creates a new Resource Dump, and the Change Dump starts
+// from scratch.
+func TestUpdateWithoutState(t *testing.T) {
 	b := newBench(t)
 	b.has["a"] = "1"
 	b.made()
@@ -246,19 +247,19 @@ func TestLostState(t *testing.T) {
 	}
 	b.has["a"] = "3"
 	if r := b.made(); !r.Full {
-		t.Errorf("%+v", r)
+		t.Errorf("Update() without state = %+v", r)
 	}
 	b.same()
 }
 
-// Two runs at a time are one too many.
-func TestInUse(t *testing.T) {
+// Two concurrent runs in one directory are not allowed.
+func TestConcurrentUpdateIsRefused(t *testing.T) {
 	b := newBench(t)
 	b.has["a"] = "1"
 	b.made()
 	b.opts.step = func(string) error {
 		b.opts.step = nil
-		_, err := Make(t.Context(), b.dir, b.list, options())
+		_, err := Update(t.Context(), b.dir, b.list, options())
 		return err
 	}
 	if _, err := b.run(); !errors.Is(err, errInUse) {
@@ -266,10 +267,10 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// full makes dumps of several runs; a document has at most a number of entries.
+// full creates dumps of several runs, with at most most entries per document.
 func full(t *testing.T, most int) *bench {
 	b := newBench(t)
-	b.opts.Count, b.opts.Keep, b.opts.most = 2, 2, most
+	b.opts.Count, b.opts.Keep, b.opts.maxItems = 2, 2, most
 	for i := range 5 {
 		b.has[fmt.Sprintf("f%d", i)] = fmt.Sprint("content ", i)
 	}
@@ -284,9 +285,9 @@ func full(t *testing.T, most int) *bench {
 	return b
 }
 
-// The archives name as many Resource Dumps as are kept, with the changes since, and older
-// files are removed.
-func TestKeep(t *testing.T) {
+// The archives list the retained Resource Dumps and the changes since then, and older files are
+// removed.
+func TestKeepDropsOldRuns(t *testing.T) {
 	b := full(t, 2)
 	count := func(pattern string) int {
 		names, err := filepath.Glob(filepath.Join(b.dir, pattern))
@@ -296,33 +297,33 @@ func TestKeep(t *testing.T) {
 		return len(names)
 	}
 	if n := count("resourcedump-*-1.zip"); n != 2 {
-		t.Errorf("%d Resource Dumps are kept", n)
+		t.Errorf("got %d Resource Dumps", n)
 	}
 	if n := count("changedump-*-1.zip"); n != 3 {
-		t.Errorf("the changes of %d runs are kept", n)
+		t.Errorf("got changes of %d runs", n)
 	}
 	b.opts.Full = true
 	b.made()
 	b.same()
 	if n := count("resourcedump-*-1.zip"); n != 2 {
-		t.Errorf("%d Resource Dumps are kept", n)
+		t.Errorf("got %d Resource Dumps", n)
 	}
 	if n := count("changedump-*-1.zip"); n != 2 {
-		t.Errorf("the changes of %d runs are kept", n)
+		t.Errorf("got changes of %d runs", n)
 	}
 	b.opts.Keep = 1
 	b.made()
 	b.same()
 	if n := count("changedump-*") + count("changelist-*"); n != 0 || count("resourcedump-*-1.zip") != 1 {
-		t.Errorf("%d files with changes are left", n)
+		t.Errorf("got %d obsolete files with changes", n)
 	}
 }
 
-// A run that makes everything there is, and is killed before any of its steps, leaves dumps as they were before or will be
-// after, and the next run goes on.
-func TestKilled(t *testing.T) {
+// A run that creates every kind of file is killed before each of its steps. The dumps are then as
+// before the run or as after it, and the next run continues.
+func TestUpdateAfterKill(t *testing.T) {
 	before := newBench(t)
-	before.opts.Count, before.opts.Keep, before.opts.most = 1, 1, 1
+	before.opts.Count, before.opts.Keep, before.opts.maxItems = 1, 1, 1
 	for i := range 3 {
 		before.has["f0"], before.has["f1"] = fmt.Sprint("version ", i), "the same"
 		before.opts.Full = i == 1
@@ -330,7 +331,7 @@ func TestKilled(t *testing.T) {
 	}
 	copied := func(t *testing.T, step func(what string) error) *bench {
 		b := newBench(t)
-		b.opts.Count, b.opts.Keep, b.opts.most, b.opts.Full, b.opts.step = 1, 1, 1, true, step
+		b.opts.Count, b.opts.Keep, b.opts.maxItems, b.opts.Full, b.opts.step = 1, 1, 1, true, step
 		b.has, b.now = maps.Clone(before.has), before.now
 		if err := os.CopyFS(b.dir, os.DirFS(before.dir)); err != nil {
 			t.Fatal(err)
@@ -342,7 +343,7 @@ func TestKilled(t *testing.T) {
 	steps := 0
 	copied(t, func(string) error { steps++; return nil }).made()
 	if steps < 50 {
-		t.Errorf("a run has %d steps", steps)
+		t.Errorf("got %d steps in a run", steps)
 	}
 	for i := range steps {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -358,10 +359,10 @@ func TestKilled(t *testing.T) {
 			r := &reader{dir: b.dir, read: map[string]bool{}}
 			has, rerr := r.contents()
 			if rerr = errors.Join(rerr, r.archives()); err == nil || rerr != nil {
-				t.Fatalf("%v, %v", err, rerr)
+				t.Fatalf("Update() = %v, reading dumps: %v", err, rerr)
 			}
 			if !maps.Equal(has, before.has) && !maps.Equal(has, b.has) {
-				t.Errorf("the dumps have %v", has)
+				t.Errorf("resources in dumps = %v", has)
 			}
 			b.opts.step = nil
 			b.made()
@@ -370,7 +371,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestGolden compares the documents with golden files, and these with the schemas.
+// TestGolden compares the documents with golden files, and validates these against the schemas.
 func TestGolden(t *testing.T) {
 	b := full(t, 2)
 	b.golden(map[string]string{"resourcedump-index": "resourcedump.xml", "resourcedump-part": "resourcedump-20260102T060405Z.part-2.xml", "changedump-index": "changedump.xml"})
@@ -387,7 +388,7 @@ func TestGolden(t *testing.T) {
 	})
 }
 
-// golden compares documents with golden files, by their names.
+// golden compares documents with golden files by name.
 func (b *bench) golden(documents map[string]string) {
 	b.Helper()
 	xmllint, err := exec.LookPath("xmllint")
@@ -408,7 +409,7 @@ func (b *bench) golden(documents map[string]string) {
 		}
 		want, err := os.ReadFile(golden)
 		if err != nil || !bytes.Equal(text, want) {
-			b.Errorf("%s is not as in %s, %v:\n%s", file, golden, err, text)
+			b.Errorf("%s differs from %s (err %v):\n%s", file, golden, err, text)
 		}
 		schema := "urlset.xsd"
 		if bytes.Contains(want, []byte("<sitemapindex")) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Ten times the resources need no more memory.
-func TestMemory(t *testing.T) {
+// Ten times as many resources require no more memory.
+func TestMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: packs 100,000 resources")
 	}
@@ -26,7 +26,7 @@ func TestMemory(t *testing.T) {
 	used := func(n int) (most int64) {
 		b := newBench(t)
 		before := heap()
-		for version := range 2 { // in the second run, all but the first tenth is other
+		for version := range 2 { // in the second run, all but the first tenth have changed
 			list := func(context.Context) iter.Seq2[*Resource, error] {
 				return func(yield func(*Resource, error) bool) {
 					for i := range n {
@@ -43,8 +43,8 @@ func TestMemory(t *testing.T) {
 				}
 			}
 			b.opts.Compare = func(x, y string) int { return strings.Compare(x[len(x)-9:]+x, y[len(y)-9:]+y) }
-			if r, err := Make(t.Context(), b.dir, list, b.opts); err != nil || r.Listed != uint64(n) || version == 1 && r.Deleted != uint64(n/2) {
-				t.Fatalf("%+v, %v", r, err)
+			if r, err := Update(t.Context(), b.dir, list, b.opts); err != nil || r.Listed != uint64(n) || version == 1 && r.Deleted != uint64(n/2) {
+				t.Fatalf("Update() = %+v, %v", r, err)
 			}
 		}
 		return most
@@ -53,6 +53,6 @@ func TestMemory(t *testing.T) {
 	many := used(100_000)
 	t.Logf("10,000 resources: %d KiB, 100,000: %d KiB", few>>10, many>>10)
 	if many > few+few/4+1<<20 {
-		t.Errorf("10,000 resources need %d bytes, and 100,000 need %d", few, many)
+		t.Errorf("memory for 10,000 resources: %d bytes, for 100,000: %d bytes; want about the same", few, many)
 	}
 }

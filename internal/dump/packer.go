@@ -20,32 +20,33 @@ import (
 
 // A packer writes the packages of a Resource Dump or a Change Dump.
 type packer struct {
-	*place
-	run   *run
-	kind  string // resourcedump or changedump
-	packs []pack // that are written
+	*directory
+	run      *run
+	kind     string        // resourcedump or changedump
+	packages []packageInfo // finished packages
 
-	file    *os.File // of the one that is under way, as all that follows; nil: none is
-	begun   time.Time
-	sum     hash.Hash
-	size    int64         // bytes that were written
-	out     *bufio.Writer // to file, sum and size
-	zip     *zip.Writer
-	count   int    // entries
-	entries []byte // of the manifest
-	list    []byte // the same as entries of a Change List
+	file       *os.File // the current package, as are all fields below; nil if there is none
+	startedAt  time.Time
+	sum        hash.Hash
+	size       int64         // bytes written
+	out        *bufio.Writer // writes to file, sum and size
+	zip        *zip.Writer
+	count      int    // number of entries
+	entries    []byte // entries of the manifest
+	changeList []byte // the same entries for the Change List
 
 	deflate *flate.Writer
 }
 
-func newPacker(p *place, r *run, kind string) *packer {
-	return &packer{place: p, run: r, kind: kind, sum: sha256.New()}
+func newPacker(p *directory, r *run, kind string) *packer {
+	return &packer{directory: p, run: r, kind: kind, sum: sha256.New()}
 }
 
-// changes reports whether the packages have changes. Each then has a Change List beside it.
-func (p *packer) changes() bool { return p.kind == resourcesync.ChangeDump }
+// isChangeDump reports whether the packages contain changes. Each of them then has a Change List
+// next to it.
+func (p *packer) isChangeDump() bool { return p.kind == resourcesync.ChangeDump }
 
-// Write writes a piece of the ZIP file, and hashes it meanwhile. The pieces are large.
+// Write writes a part of the ZIP file and hashes it concurrently. Parts are large.
 func (p *packer) Write(b []byte) (n int, err error) {
 	hashed := make(chan struct{})
 	go func() {
@@ -58,18 +59,18 @@ func (p *packer) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// begin begins a package.
-func (p *packer) begin() (err error) {
+// startPackage starts a package.
+func (p *packer) startPackage() (err error) {
 	if p.deflate == nil {
 		if p.deflate, err = flate.NewWriter(nil, flate.DefaultCompression); err != nil {
 			return err
 		}
 	}
-	if p.file, err = p.create(p.kind + ".zip"); err != nil {
+	if p.file, err = p.createTemp(p.kind + ".zip"); err != nil {
 		return err
 	}
-	p.size, p.count, p.begun = 0, 0, later(p.opts.Now(), p.run.At)
-	p.entries, p.list = nil, nil
+	p.size, p.count, p.startedAt = 0, 0, notBefore(p.opts.Now(), p.run.At)
+	p.entries, p.changeList = nil, nil
 	p.sum.Reset()
 	p.out = bufio.NewWriterSize(p, 256<<10)
 	p.zip = zip.NewWriter(p.out)
@@ -80,16 +81,16 @@ func (p *packer) begin() (err error) {
 	return nil
 }
 
-// fit makes room for an entry whose content has a length: if the package under way has too
-// little, it ends, and another begins.
-func (p *packer) fit(length int64) error {
+// makeRoom prepares for an entry whose content has the given length: if the current package has no
+// space left, it is finished and another is started.
+func (p *packer) makeRoom(length int64) error {
 	if p.file != nil && (p.count >= p.opts.Count || p.size+length > p.opts.Size || len(p.entries) > maxBytes) {
-		if err := p.end(); err != nil {
+		if err := p.finishPackage(); err != nil {
 			return err
 		}
 	}
 	if p.file == nil {
-		if err := p.begin(); err != nil {
+		if err := p.startPackage(); err != nil {
 			return err
 		}
 	}
@@ -97,17 +98,18 @@ func (p *packer) fit(length int64) error {
 	return nil
 }
 
-// member begins a content in the ZIP file, and returns its path for the manifest.
-func (p *packer) member(c *resourcesync.Change) (w io.Writer, path string, err error) {
+// createMember creates a member of the ZIP file for the content of c, and returns its path for the
+// manifest.
+func (p *packer) createMember(c *resourcesync.Change) (w io.Writer, path string, err error) {
 	length := int64(0)
 	if c.Length != nil {
 		length = *c.Length
 	}
-	if err := p.fit(length); err != nil {
+	if err := p.makeRoom(length); err != nil {
 		return nil, "", err
 	}
 	h := &zip.FileHeader{Name: fmt.Sprintf("content/%d", p.count), Method: zip.Deflate}
-	if packed(c.Type) {
+	if isCompressed(c.Type) {
 		h.Method = zip.Store
 	}
 	if y := c.Lastmod.Year(); y >= 1980 && y < 2100 {
@@ -117,8 +119,8 @@ func (p *packer) member(c *resourcesync.Change) (w io.Writer, path string, err e
 	return w, "/" + h.Name, err
 }
 
-// packed reports whether contents of a media type are compressed already.
-func packed(media string) bool {
+// isCompressed reports whether content of a media type is already compressed.
+func isCompressed(media string) bool {
 	kind, sub, _ := strings.Cut(strings.ToLower(media), "/")
 	switch kind {
 	case "audio", "video":
@@ -135,54 +137,54 @@ func packed(media string) bool {
 	return strings.HasPrefix(sub, "vnd.openxmlformats") || strings.HasPrefix(sub, "vnd.oasis.opendocument")
 }
 
-// add adds an entry to the manifest. A deletion has no member, and so begins a package
-// itself.
-func (p *packer) add(c *resourcesync.Change) error {
+// addEntry adds an entry to the manifest. A deletion has no member, so addEntry itself starts a
+// package for it if necessary.
+func (p *packer) addEntry(c *resourcesync.Change) error {
 	it := resourcesync.Item{Change: *c}
 	if c.Change == resourcesync.Deleted {
-		if err := p.fit(0); err != nil {
+		if err := p.makeRoom(0); err != nil {
 			return err
 		}
 	}
-	if !p.changes() {
+	if !p.isChangeDump() {
 		it.Change.Change = ""
 		p.entries = resourcesync.AppendXMLItem(p.entries, &it, nil)
 		return nil
 	}
-	it.Datetime = p.run.until(len(p.packs) + 1)
+	it.Datetime = p.run.changeTime(len(p.packages) + 1)
 	p.entries = resourcesync.AppendXMLItem(p.entries, &it, nil)
 	it.Path = ""
-	p.list = resourcesync.AppendXMLItem(p.list, &it, nil)
+	p.changeList = resourcesync.AppendXMLItem(p.changeList, &it, nil)
 	return nil
 }
 
-// end ends a package, if one is under way: it puts the ZIP file and the copy of its manifest in
-// their places.
-func (p *packer) end() error {
-	if len(p.entries) == 0 { // no content was read to its end
-		return p.close()
+// finishPackage finishes the current package, if there is one: it moves the ZIP file and the copy
+// of its manifest into place.
+func (p *packer) finishPackage() error {
+	if len(p.entries) == 0 { // no content was read completely
+		return p.abort()
 	}
-	number := len(p.packs) + 1
-	k := pack{At: p.begun, Completed: later(p.opts.Now(), p.begun)}
-	if p.changes() {
-		k = pack{From: p.run.From, Until: p.run.until(number)}
+	number := len(p.packages) + 1
+	k := packageInfo{At: p.startedAt, Completed: notBefore(p.opts.Now(), p.startedAt)}
+	if p.isChangeDump() {
+		k = packageInfo{From: p.run.From, Until: p.run.changeTime(number)}
 		if number > 1 {
-			k.From = p.run.until(number - 1)
+			k.From = p.run.changeTime(number - 1)
 		}
 	}
 	h := resourcesync.Header{At: k.At, Completed: k.Completed, From: k.From, Until: k.Until, Links: []resourcesync.Link{p.link("up", capabilityListFile, "")}}
-	if p.changes() {
+	if p.isChangeDump() {
 		h.Capability = resourcesync.ChangeList
-		if err := p.replace(p.run.changeList(number), documentOf(&h, p.list)); err != nil {
+		if err := p.replace(p.run.changeList(number), encodeDocument(&h, p.changeList)); err != nil {
 			return err
 		}
 	}
 	h.Capability = p.kind + "-manifest"
-	manifest := documentOf(&h, p.entries)
+	manifest := encodeDocument(&h, p.entries)
 	if err := p.replace(p.run.manifest(p.kind, number), manifest); err != nil {
 		return err
 	}
-	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: "manifest.xml", Method: zip.Deflate, Modified: p.begun})
+	w, err := p.zip.CreateHeader(&zip.FileHeader{Name: "manifest.xml", Method: zip.Deflate, Modified: p.startedAt})
 	if err != nil {
 		return err
 	}
@@ -193,19 +195,19 @@ func (p *packer) end() error {
 		return err
 	}
 	k.Length, k.Hash = p.size, "sha-256:"+hex.EncodeToString(p.sum.Sum(nil))
-	p.packs = append(p.packs, k)
+	p.packages = append(p.packages, k)
 	file := p.file
 	p.file, p.entries = nil, nil
-	return p.put(file, p.run.zip(p.kind, number))
+	return p.install(file, p.run.zip(p.kind, number))
 }
 
-// documentOf returns the text of a document.
-func documentOf(h *resourcesync.Header, entries []byte) []byte {
+// encodeDocument returns a document with encoded entries.
+func encodeDocument(h *resourcesync.Header, entries []byte) []byte {
 	return resourcesync.AppendXMLFooter(append(resourcesync.AppendXMLHeader(nil, h, nil), entries...), h)
 }
 
-// close gives up the package that is under way, if there is one.
-func (p *packer) close() error {
+// abort closes the current package without finishing it, if there is one.
+func (p *packer) abort() error {
 	if p.file == nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ type bench struct {
 	told []*Gap
 }
 
-// options are those that the commands have by default.
+// options returns the default options of the commands.
 func options() Options {
 	return Options{URL: dumps, Size: 512 << 20, Count: 10_000, Every: 30 * 24 * time.Hour, Keep: 1}
 }
@@ -46,8 +46,8 @@ func newBench(t *testing.T) *bench {
 	b.opts.Gap = func(g *Gap) { b.told = append(b.told, g) }
 	b.opts.step = func(what string) error {
 		name, put := strings.CutPrefix(what, "put ")
-		if _, err := os.Stat(filepath.Join(b.dir, name)); put && err == nil && dated.MatchString(name) {
-			b.Errorf("%s gets other bytes", name)
+		if _, err := os.Stat(filepath.Join(b.dir, name)); put && err == nil && datedName.MatchString(name) {
+			b.Errorf("unexpected content for %s", name)
 		}
 		return nil
 	}
@@ -59,7 +59,7 @@ func sum(s string) string {
 	return "sha-256:" + hex.EncodeToString(h[:])
 }
 
-// list is a Listing.
+// list is a Listing of the source.
 func (b *bench) list(ctx context.Context) iter.Seq2[*Resource, error] {
 	return func(yield func(*Resource, error) bool) {
 		names := slices.Collect(maps.Keys(b.has))
@@ -91,14 +91,14 @@ func (b *bench) list(ctx context.Context) iter.Seq2[*Resource, error] {
 	}
 }
 
-// run runs once, an hour after the run before.
+// run runs Update once, an hour after the previous run.
 func (b *bench) run() (Result, error) {
 	b.now = b.now.Add(time.Hour)
 	b.told = nil
-	return Make(b.Context(), b.dir, b.list, b.opts)
+	return Update(b.Context(), b.dir, b.list, b.opts)
 }
 
-// made runs once, and fails the test if that fails.
+// made runs Update once, and fails the test if that fails.
 func (b *bench) made() Result {
 	b.Helper()
 	r, err := b.run()
@@ -108,18 +108,18 @@ func (b *bench) made() Result {
 	return r
 }
 
-// A reader reads dumps as a destination does. The first error stays.
+// A reader reads dumps as a destination does. It stops at the first error.
 type reader struct {
 	dir   string
 	read  map[string]bool // files of the directory that something names
 	lacks []string        // what dumps say that they lack
 }
 
-// file returns the file at a URL.
+// file returns the content of the file at a URL.
 func (r *reader) file(url string) ([]byte, error) {
 	name, ok := strings.CutPrefix(url, dumps)
 	if !ok {
-		return nil, fmt.Errorf("%s is elsewhere", url)
+		return nil, fmt.Errorf("%s is not in the directory", url)
 	}
 	r.read[name] = true
 	return os.ReadFile(filepath.Join(r.dir, name))
@@ -144,7 +144,7 @@ func (r *reader) document(url, capability string) (*resourcesync.Document, error
 		}
 	}
 	if err == nil && (d.Capability != capability || !slices.ContainsFunc(d.Links, func(l resourcesync.Link) bool { return l.Rel == "up" }) && capability != resourcesync.Description) {
-		err = fmt.Errorf("%s is a %s, with the links %v", url, d.Capability, d.Links)
+		err = fmt.Errorf("%s: got capability %s, links %v", url, d.Capability, d.Links)
 	}
 	return d, err
 }
@@ -168,14 +168,14 @@ func (r *reader) items(url, capability string) (h resourcesync.Header, items []r
 	return d.Header, items, nil
 }
 
-// manifest reads a package, and gives each entry to each, with its content.
+// manifest reads a package, and calls each with its entries and their content.
 func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it *resourcesync.Item, content string)) error {
 	zipped, err := r.file(p.Loc)
 	if err != nil {
 		return err
 	}
 	if p.Hash != sum(string(zipped)) || *p.Length != int64(len(zipped)) {
-		return fmt.Errorf("%s has other bytes than its dump says", p.Loc)
+		return fmt.Errorf("%s: length or hash differs from the dump's entry", p.Loc)
 	}
 	beside, err := r.file(p.Links[0].Href)
 	if err != nil {
@@ -198,17 +198,17 @@ func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it 
 		files["/"+f.Name] = string(b)
 	}
 	if files["/manifest.xml"] != string(beside) {
-		return fmt.Errorf("%s: the two manifests differ", p.Loc)
+		return fmt.Errorf("%s: manifest in package differs from its copy", p.Loc)
 	}
 	d, err := r.document(p.Links[0].Href, capability)
 	if err != nil {
 		return err
 	}
 	if len(d.Items) == 0 {
-		return fmt.Errorf("%s has nothing", p.Loc)
+		return fmt.Errorf("%s: package is empty", p.Loc)
 	}
 	if !d.From.Equal(p.From) || !d.Until.Equal(p.Until) || !d.At.Equal(p.At) {
-		return fmt.Errorf("%s has other times than its manifest", p.Loc)
+		return fmt.Errorf("%s: times differ from those of the manifest", p.Loc)
 	}
 	for i := range d.Items {
 		it := &d.Items[i]
@@ -216,18 +216,18 @@ func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it 
 		switch {
 		case it.Change.Change == resourcesync.Deleted && it.Path == "":
 		case !ok || it.Hash != sum(content) || *it.Length != int64(len(content)):
-			return fmt.Errorf("%s has not what its manifest says of %s", p.Loc, it.Loc)
+			return fmt.Errorf("%s: content of %s differs from the manifest", p.Loc, it.Loc)
 		}
 		if it.Datetime.Before(d.From) || it.Datetime.After(d.Until) {
-			return fmt.Errorf("%s changed at %v, and that is not from %v until %v", it.Loc, it.Datetime, d.From, d.Until)
+			return fmt.Errorf("%s: datetime %v is not from %v until %v", it.Loc, it.Datetime, d.From, d.Until)
 		}
 		each(it, content)
 	}
 	return nil
 }
 
-// contents returns the contents that a destination has which reads the Resource Dump, and
-// then the Change Dump since.
+// contents returns the contents at a destination that reads the Resource Dump and then the Change
+// Dump.
 func (r *reader) contents() (map[string]string, error) {
 	has := map[string]string{}
 	h, packs, err := r.items(dumps+"resourcedump.xml", resourcesync.ResourceDump)
@@ -246,13 +246,13 @@ func (r *reader) contents() (map[string]string, error) {
 		return nil, err
 	}
 	if changes.From.After(h.At) {
-		return nil, fmt.Errorf("the changes begin at %v, after the Resource Dump at %v", changes.From, h.At)
+		return nil, fmt.Errorf("changes start at %v, after the Resource Dump at %v", changes.From, h.At)
 	}
 	last := changes.From
 	for i := range packs {
 		p := &packs[i]
 		if !p.From.Equal(last) || !p.Until.After(p.From) {
-			return nil, fmt.Errorf("a package is from %v until %v, after one until %v", p.From, p.Until, last)
+			return nil, fmt.Errorf("package from %v until %v does not follow one until %v", p.From, p.Until, last)
 		}
 		last = p.Until
 		if err := r.manifest(p, resourcesync.ChangeDumpManifest, func(it *resourcesync.Item, content string) {
@@ -263,7 +263,7 @@ func (r *reader) contents() (map[string]string, error) {
 			case it.Change.Change == resourcesync.Deleted:
 				delete(has, name)
 			case had != (it.Change.Change == resourcesync.Updated):
-				err = fmt.Errorf("%s is %s, and was there: %v", it.Loc, it.Change.Change, had)
+				err = fmt.Errorf("%s is %s, but present before: %v", it.Loc, it.Change.Change, had)
 			default:
 				has[name] = content
 			}
@@ -274,7 +274,7 @@ func (r *reader) contents() (map[string]string, error) {
 	return has, err
 }
 
-// archives reads the archives, as far as they are named.
+// archives reads the archives that are listed.
 func (r *reader) archives() error {
 	list, err := r.document(dumps+"capabilitylist.xml", resourcesync.CapabilityList)
 	if err != nil {
@@ -307,15 +307,14 @@ func (r *reader) archives() error {
 	return nil
 }
 
-// read reads everything, and fails the test if a document is wrong, or a file is there that no
-// document names.
+// read reads all dumps. It fails the test if a document is invalid or a file is unreferenced.
 func (b *bench) read() map[string]string {
 	b.Helper()
 	has, _ := b.readAll()
 	return has
 }
 
-// readAll is read, and returns also what the dumps say that they lack.
+// readAll is read, but also returns the resources that the dumps list as unreadable.
 func (b *bench) readAll() (has map[string]string, lacks []string) {
 	b.Helper()
 	r := &reader{dir: b.dir, read: map[string]bool{}}
@@ -330,20 +329,20 @@ func (b *bench) readAll() (has map[string]string, lacks []string) {
 	}
 	for _, e := range entries {
 		if e.Name() != stateDir && !r.read[e.Name()] {
-			b.Errorf("nothing names %s", e.Name())
+			b.Errorf("unreferenced file %s", e.Name())
 		}
 	}
 	left, err := os.ReadDir(filepath.Join(b.dir, temporary))
 	if err != nil || len(left) > 0 {
-		b.Errorf("left: %v, %v", left, err)
+		b.Errorf("leftover files: %v, %v", left, err)
 	}
 	return has, lacks
 }
 
-// same fails the test unless the dumps have what the source has.
+// same fails the test unless the dumps have the resources of the source.
 func (b *bench) same() {
 	b.Helper()
 	if has := b.read(); !maps.Equal(has, b.has) {
-		b.Errorf("the dumps have %v; the source has %v", has, b.has)
+		b.Errorf("resources in dumps = %v, want %v", has, b.has)
 	}
 }

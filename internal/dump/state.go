@@ -12,15 +12,15 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A state is a file with what a source had in a run, in the order of a Listing. A line has a
-// mark, the loc, a tab, and what differs if the resource does.
+// A state file lists the resources of a run, in the order of a Listing. A line has a
+// mark, the loc, a tab, and the members that differ if the resource has changed.
 const (
 	present = '+'
-	gone    = '-' // it was not listed; it counts as present if any resources may be missing
+	gone    = '-' // not listed; counts as present if any resources may be missing
 )
 
-// appendLine appends the line of a resource. The time of a resource that has a hash is no
-// part of it: a file that was only touched has not changed.
+// appendLine appends the line of a resource. If the resource has a hash, the line omits its time: a
+// file whose time alone changed is not an update.
 func appendLine(dst []byte, mark byte, c *resourcesync.Change) []byte {
 	version := resourcesync.Change{Hash: c.Hash, Links: c.Links}
 	if c.Hash == "" {
@@ -30,19 +30,19 @@ func appendLine(dst []byte, mark byte, c *resourcesync.Change) []byte {
 	return append(resourcesync.AppendJSONMembers(dst, &version), '\n')
 }
 
-// A known reads a state: that of the run before, or of this one.
-type known struct {
-	file *os.File // nil: there is none
-	in   *bufio.Reader
-	hole bool // what is marked as gone counts as present, and is read as well
+// A stateReader reads the state file of the previous run or of the current one.
+type stateReader struct {
+	file        *os.File // nil if there is none
+	in          *bufio.Reader
+	includeGone bool // whether resources marked as gone are read, too
 
-	line []byte // of the present resource; nil: there are no more
-	loc  string // its loc
-	read uint64 // resources so far, with this one
+	line  []byte // line of the current resource; nil at the end
+	loc   string // loc of the current resource
+	count uint64 // number of resources read, including the current one
 }
 
-// open opens the state of the newest run, if there is one.
-func (k *known) open(p *place) (err error) {
+// open opens the state file of the newest run, if there is one, and reads its first resource.
+func (k *stateReader) open(p *directory) (err error) {
 	r := p.newest()
 	if r == nil {
 		return nil
@@ -54,12 +54,12 @@ func (k *known) open(p *place) (err error) {
 	if err != nil {
 		return err
 	}
-	k.in, k.hole = bufio.NewReaderSize(k.file, 64<<10), r.Hole
+	k.in, k.includeGone = bufio.NewReaderSize(k.file, 64<<10), r.Hole
 	return k.next()
 }
 
-// next goes on to the next resource that was present.
-func (k *known) next() error {
+// next reads the next resource.
+func (k *stateReader) next() error {
 	for {
 		line, err := k.in.ReadBytes('\n')
 		if err == io.EOF && len(line) == 0 {
@@ -68,18 +68,18 @@ func (k *known) next() error {
 		}
 		loc, _, ok := bytes.Cut(line, []byte{'\t'})
 		if err != nil || !ok || len(loc) < 2 || loc[0] != present && loc[0] != gone {
-			return fmt.Errorf("%s is damaged: remove it, and the next run makes a new Resource Dump", k.file.Name())
+			return fmt.Errorf("state file %s is damaged; remove it, and the next run creates a new Resource Dump", k.file.Name())
 		}
-		if loc[0] == present || k.hole {
+		if loc[0] == present || k.includeGone {
 			k.line, k.loc = line, string(loc[1:])
-			k.read++
+			k.count++
 			return nil
 		}
 	}
 }
 
-// has reports whether a loc is that of the present resource.
-func (k *known) has(loc string) bool { return k.line != nil && k.loc == loc }
+// isAt reports whether the current resource has the given loc.
+func (k *stateReader) isAt(loc string) bool { return k.line != nil && k.loc == loc }
 
-// same reports whether a line is that of the present resource.
-func (k *known) same(line []byte) bool { return bytes.Equal(k.line[1:], line[1:]) }
+// equalsLine reports whether line equals that of the current resource, apart from the mark.
+func (k *stateReader) equalsLine(line []byte) bool { return bytes.Equal(k.line[1:], line[1:]) }

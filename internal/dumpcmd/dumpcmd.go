@@ -1,7 +1,7 @@
-// Package dumpcmd implements what the commands that make dumps share: flags, progress, and the
+// Package dumpcmd implements what the commands that create dumps share: flags, progress and the
 // summary.
 //
-// Package internal/dump makes the files. The commands are rspublish dump and rsmirror dump.
+// Package internal/dump creates the files. The commands are rspublish dump and rsmirror dump.
 package dumpcmd
 
 import (
@@ -22,9 +22,9 @@ import (
 	"github.com/rshub/rshub/internal/source/reconcile"
 )
 
-// A Command makes dumps in the directory Out.
+// A Command creates dumps in the directory Out.
 type Command struct {
-	Program   string // for messages
+	Program   string // name of the program, for messages
 	Out       string
 	Options   dump.Options
 	MaxDelete reconcile.Bound
@@ -34,7 +34,7 @@ type Command struct {
 	Stderr    io.Writer
 }
 
-// Flags adds the flags that say how to pack, which Help explains.
+// Flags adds the flags that Help describes.
 func (c *Command) Flags(fs *flag.FlagSet) {
 	o := &c.Options
 	o.Size = 512 << 20
@@ -56,8 +56,8 @@ func (c *Command) Flags(fs *flag.FlagSet) {
 	fs.BoolVar(&c.JSON, "json", false, "")
 }
 
-// Parse reads the arguments of a command: its flags, and then what from is called, and OUT. It
-// returns the first of the two, and flag.ErrHelp for -h.
+// Parse parses the arguments of a command: flags, then a source, which error messages call from,
+// and OUT. It returns the source, or flag.ErrHelp for -h.
 func (c *Command) Parse(fs *flag.FlagSet, args []string, from string) (string, error) {
 	fs.SetOutput(io.Discard)
 	if err := setting.ParseFlags(fs, args); err != nil {
@@ -65,37 +65,36 @@ func (c *Command) Parse(fs *flag.FlagSet, args []string, from string) (string, e
 	}
 	switch args := fs.Args(); {
 	case len(args) > 1 && strings.HasPrefix(args[len(args)-1], "-"):
-		return "", fmt.Errorf("write flags before %s and OUT: %s stands after them", from, args[len(args)-1])
+		return "", fmt.Errorf("write flags before %s and OUT: got %s after them", from, args[len(args)-1])
 	case len(args) != 2:
-		return "", fmt.Errorf("give %s and OUT after the flags", from)
+		return "", fmt.Errorf("want 2 arguments after the flags: %s and OUT", from)
 	default:
 		c.Out = args[1]
 		return args[0], nil
 	}
 }
 
-// Check returns nil if the flags can be used for a dump of a directory from; empty: what is
-// packed is elsewhere.
+// Check reports an error if the flags are invalid for a dump of the directory from. An empty from
+// means that the resources are elsewhere.
 func (c *Command) Check(from string) error {
 	o := &c.Options
 	switch {
 	case o.URL == "":
-		return errors.New("-out-url URL is missing: under which URL will OUT be served? The dumps name their files by it")
+		return errors.New("-out-url URL is missing: the dumps need the URL at which OUT will be served")
 	case o.Count < 1 || o.Count > 50_000:
 		return errors.New("-package-count must be from 1 to 50000")
 	case o.Every <= 0 || o.Keep < 1 || o.Size < 1:
-		return errors.New("-full-every, -keep and -package-size must be above 0")
+		return errors.New("-full-every, -keep and -package-size must be positive")
 	case from != "" && Within(c.Out, from):
-		return fmt.Errorf("%s is in %s, and so would be packed itself", c.Out, from)
+		return fmt.Errorf("OUT %s is in %s: the dumps would be packed, too; use another directory", c.Out, from)
 	}
 	return o.Check()
 }
 
-// Within reports whether a path is in a directory, or is the directory, also if symbolic links
-// lead there.
+// Within reports whether path is dir or is in it, after symbolic links are resolved.
 func Within(path, dir string) bool {
-	path, err1 := resolved(path)
-	dir, err2 := resolved(dir)
+	path, err1 := resolveSymlinks(path)
+	dir, err2 := resolveSymlinks(dir)
 	if err1 != nil || err2 != nil {
 		return false
 	}
@@ -103,8 +102,8 @@ func Within(path, dir string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// resolved returns a path without symbolic links, as far as it exists.
-func resolved(path string) (string, error) {
+// resolveSymlinks returns the absolute path, with the symbolic links of its existing part resolved.
+func resolveSymlinks(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
@@ -112,12 +111,12 @@ func resolved(path string) (string, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil || filepath.Dir(path) == path {
 		return real, err
 	}
-	dir, err := resolved(filepath.Dir(path))
+	dir, err := resolveSymlinks(filepath.Dir(path))
 	return filepath.Join(dir, filepath.Base(path)), err
 }
 
-// Run makes dumps of a listing, tells on Stderr what cannot be read, and prints the summary.
-// The error is a *reconcile.TooManyDeletions if more would be deleted than MaxDelete allows.
+// Run creates dumps of a listing, reports gaps on Stderr, and prints the summary. It returns a
+// *reconcile.TooManyDeletions error if more resources would be deleted than MaxDelete allows.
 func (c *Command) Run(ctx context.Context, list dump.Listing) (dump.Result, error) {
 	o := c.Options
 	o.Gap = func(g *dump.Gap) {
@@ -130,32 +129,32 @@ func (c *Command) Run(ctx context.Context, list dump.Listing) (dump.Result, erro
 		}
 		return &reconcile.TooManyDeletions{Deleted: deleted, Held: held, Listed: listed}
 	}
-	c.Line.Begin()
-	r, err := dump.Make(ctx, c.Out, c.counted(list), o)
+	c.Line.Start()
+	r, err := dump.Update(ctx, c.Out, c.countResources(list), o)
 	c.Line.Clear()
 	if err != nil {
 		return r, err
 	}
 	if r.Delayed {
-		c.Line.Note("%s: there is no new Resource Dump: it would lack what could not be read, and destinations would delete that", c.Program)
+		c.Line.Note("%s: no new Resource Dump: it would lack unreadable resources, and destinations would delete them", c.Program)
 	}
 	switch {
 	case c.JSON:
 		err = json.NewEncoder(c.Stdout).Encode(r)
 	case !c.Line.Quiet:
-		_, err = fmt.Fprintln(c.Stdout, sentence(&r))
+		_, err = fmt.Fprintln(c.Stdout, summary(&r))
 	}
 	return r, err
 }
 
-// counted tells how many resources of a listing are done.
-func (c *Command) counted(list dump.Listing) dump.Listing {
+// countResources returns a Listing that shows how many resources were processed.
+func (c *Command) countResources(list dump.Listing) dump.Listing {
 	return func(ctx context.Context) iter.Seq2[*dump.Resource, error] {
 		return func(yield func(*dump.Resource, error) bool) {
 			n := 0
 			for r, err := range list(ctx) {
 				n++
-				c.Tell(n, "resources")
+				c.ShowCount(n, "resources")
 				if !yield(r, err) {
 					return
 				}
@@ -164,20 +163,20 @@ func (c *Command) counted(list dump.Listing) dump.Listing {
 	}
 }
 
-// Tell tells how many of something are done.
-func (c *Command) Tell(n int, of string) {
+// ShowCount shows the number of processed items in the progress line.
+func (c *Command) ShowCount(n int, of string) {
 	text := func(time.Time) string { return progress.Group(n) + " " + of }
 	c.Line.Update(text, text)
 }
 
-// sentence returns what a run has done.
-func sentence(r *dump.Result) string {
+// summary describes the result of a run in one sentence.
+func summary(r *dump.Result) string {
 	listed := progress.Count(r.Listed, "resource")
 	switch {
 	case r.At.IsZero():
-		return "nothing has changed in " + listed
+		return "no changes in " + listed
 	case r.Full && r.Created+r.Updated+r.Deleted == 0:
-		return fmt.Sprintf("packed all: %s in %s, %d bytes", listed, progress.Count(r.Packages, "package"), r.Bytes)
+		return fmt.Sprintf("packed %s in %s, %d bytes", listed, progress.Count(r.Packages, "package"), r.Bytes)
 	}
 	s := fmt.Sprintf("packed changes: %d created, %d updated, %d deleted of %s, in %s, %d bytes", r.Created, r.Updated, r.Deleted, listed, progress.Count(r.Packages, "package"), r.Bytes)
 	if r.Full {
@@ -186,7 +185,7 @@ func sentence(r *dump.Result) string {
 	return s
 }
 
-// Help explains the flags.
+// Help describes the flags.
 const Help = `Packages
   -out-url URL      URL at which OUT will be served (required); must be the same in each run
   -package-size N   maximum size of a package, such as 100MiB (default 512MiB); a larger

@@ -7,8 +7,7 @@ import (
 	"unsafe"
 )
 
-// The new name is durable, too. Making it so begins with opening the directory, after the file has
-// been renamed.
+// The new name is durable, too: the directory is opened after the file has been renamed.
 func TestReplaceSyncsTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	watch, err := syscall.InotifyInit1(syscall.IN_NONBLOCK | syscall.IN_CLOEXEC)
@@ -36,12 +35,12 @@ func TestReplaceSyncsTheDirectory(t *testing.T) {
 		b = b[syscall.SizeofInotifyEvent+e.Len:]
 	}
 	if !moved || !opened {
-		t.Errorf("the file was renamed: %t; then its directory was opened: %t", moved, opened)
+		t.Errorf("file renamed: %t; directory opened afterwards: %t", moved, opened)
 	}
 }
 
-// On a file system that cannot sync a directory, names are as durable as they get.
-func TestSyncDirThatCannot(t *testing.T) {
+// On a file system that cannot sync directories, SyncDir succeeds.
+func TestSyncDirUnsupported(t *testing.T) {
 	if err := SyncDir("/proc"); err != nil {
 		t.Error(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// written writes a file beside path.
+// written writes a file in the directory of path.
 func written(t *testing.T, path, text string) *os.File {
 	t.Helper()
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
@@ -21,19 +21,19 @@ func written(t *testing.T, path, text string) *os.File {
 	return f
 }
 
-// holds checks that path is the only file in its directory, with this text and the permissions
-// of what was written.
+// holds checks that path is the only file in its directory and has the given text, with the
+// permissions of the written file.
 func holds(t *testing.T, path, text string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(entries) != 1 {
-		t.Errorf("the directory has %v (%v)", entries, err)
+		t.Errorf("directory has %v (err %v)", entries, err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != text {
-		t.Errorf("the file has %q (%v), want %q", b, err, text)
+		t.Errorf("got content %q (err %v), want %q", b, err, text)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the file's permissions are %v (%v)", info, err)
+		t.Errorf("got permissions %v (err %v)", info, err)
 	}
 }
 
@@ -58,11 +58,11 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if Replace(closed, path) == nil {
-		t.Error("a file was taken that cannot be made durable")
+		t.Error("Replace() of a file that cannot be synced succeeded")
 	}
 	holds(t, path, "old")
 	if Replace(written(t, path, "new"), filepath.Join(path, "below")) == nil {
-		t.Error("a file is below a file")
+		t.Error("Replace() below a file succeeded")
 	}
 	holds(t, path, "old")
 }

@@ -4,5 +4,5 @@ package durable
 
 import "os"
 
-// KeepOwner does nothing: a file gets its rights from its directory.
+// KeepOwner does nothing: a file inherits its permissions from its directory.
 func KeepOwner(*os.File, string) error { return nil }

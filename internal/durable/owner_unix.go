@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// KeepOwner gives f the owner and the group of the file at path, if that exists. So whoever
-// may read the file still may when f replaces it. If the process may not change the owner,
-// it is enough that f has the group, and that the group or all others may read the file.
+// KeepOwner gives f the owner and the group of the file at path, if it exists. So the users who may
+// read the file still may after f replaces it. If the process may not change the owner, it is
+// sufficient that f gets the group and that the group may read the file, or that all users may.
 func KeepOwner(f *os.File, path string) error {
 	old, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {

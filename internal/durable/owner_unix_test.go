@@ -21,7 +21,7 @@ func owner(t *testing.T, path string) [2]uint32 {
 	return [2]uint32{s.Uid, s.Gid}
 }
 
-// A file that root replaces still belongs to its owner and group.
+// A file that root replaces keeps its owner and group.
 func TestReplaceKeepsOwner(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may change owners")
@@ -48,13 +48,13 @@ func TestReplaceKeepsOwner(t *testing.T) {
 			}
 			holds(t, path, "new")
 			if got, want := owner(t, path), [2]uint32{uint32(tt.uid), uint32(tt.gid)}; got != want {
-				t.Errorf("Replace() made the owner and group %d, want %d", got, want)
+				t.Errorf("owner and group after Replace() = %d, want %d", got, want)
 			}
 		})
 	}
 }
 
-// A process that may not change the owner is told if those who could read the file no longer
+// If a process may not change the owner, KeepOwner fails if users who could read the file no longer
 // can.
 func TestKeepOwnerRefused(t *testing.T) {
 	if os.Getuid() != 0 {

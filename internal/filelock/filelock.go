@@ -1,5 +1,5 @@
 // Package filelock locks a file for one process, so that two processes do not work in the same
 // directory.
 //
-// The operating system releases the lock when the process ends, however it ends.
+// The operating system releases the lock when the process ends for any reason.
 package filelock

@@ -4,5 +4,5 @@ package filelock
 
 import "os"
 
-// Lock does nothing: this system has no locks that this package knows.
+// Lock does nothing and returns true: no locks are implemented for this system.
 func Lock(*os.File) bool { return true }

@@ -20,7 +20,7 @@ func TestLock(t *testing.T) {
 	}
 	first, second := open(), open()
 	if !Lock(first) {
-		t.Fatal("nobody has it, and it is not locked")
+		t.Fatal("Lock() of an unlocked file = false, want true")
 	}
 	if runtime.GOOS == "linux" && Lock(second) {
 		t.Error("two have the lock")

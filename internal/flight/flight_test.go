@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-func TestMakesOnce(t *testing.T) {
+func TestDoBuildsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[string, int]
 		made, proceed := 0, make(chan struct{})
@@ -21,24 +21,24 @@ func TestMakesOnce(t *testing.T) {
 					return 7, nil
 				})
 				if v != 7 || err != nil {
-					t.Errorf("Do = %d, %v", v, err)
+					t.Errorf("Do() = %d, %v", v, err)
 				}
 			})
 		}
 		synctest.Wait()
 		if v, err := g.Do(t.Context(), "another key", func() (int, error) { return 8, nil }); v != 8 || err != nil {
-			t.Errorf("another key: Do = %d, %v", v, err)
+			t.Errorf("Do() with another key = %d, %v", v, err)
 		}
 		close(proceed)
 		all.Wait()
 		if made != 1 {
-			t.Errorf("made %d times", made)
+			t.Errorf("build was called %d times, want 1", made)
 		}
 	})
 }
 
-// The caller that makes a value may go away. The others must get a value all the same.
-func TestSurvivesItsMaker(t *testing.T) {
+// The caller that computes a value may be canceled. The others must still get a value.
+func TestDoAfterBuilderIsCanceled(t *testing.T) {
 	for name, leave := range map[string]func(cancel context.CancelFunc) error{
 		"cancelled":                     func(cancel context.CancelFunc) error { cancel(); return context.Canceled },
 		"cancelled, with another error": func(cancel context.CancelFunc) error { cancel(); return errors.New("in a test") },
@@ -59,7 +59,7 @@ func TestSurvivesItsMaker(t *testing.T) {
 						return 0, leave(cancel)
 					})
 					if err == nil {
-						t.Error("the maker was given what another one made")
+						t.Error("canceled caller got the value of another")
 					}
 				})
 				<-began
@@ -68,26 +68,26 @@ func TestSurvivesItsMaker(t *testing.T) {
 					all.Go(func() {
 						v, err := g.Do(t.Context(), "key", func() (int, error) { made++; return 7, nil })
 						if v != 7 || err != nil {
-							t.Errorf("Do = %d, %v", v, err)
+							t.Errorf("Do() = %d, %v", v, err)
 						}
 					})
 				}
 				synctest.Wait()
 				if made != 0 {
-					t.Error("made while another one was under way")
+					t.Error("build was called while another call was in progress")
 				}
 				close(proceed)
 				all.Wait()
-				if made == 0 || len(g.under) != 0 {
-					t.Errorf("made %d times, %d are under way", made, len(g.under))
+				if made == 0 || len(g.flights) != 0 {
+					t.Errorf("build was called %d times, %d flights remain", made, len(g.flights))
 				}
 			})
 		})
 	}
 }
 
-// If the maker's call is cancelled but the value is made, all callers get it.
-func TestMadeInSpiteOfCancel(t *testing.T) {
+// If the computing caller is canceled but build succeeds, all callers get the value.
+func TestCanceledBuilderSharesValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[string, int]
 		ctx, cancel := context.WithCancel(t.Context())
@@ -100,7 +100,7 @@ func TestMadeInSpiteOfCancel(t *testing.T) {
 		all.Go(func() {
 			v, err := g.Do(t.Context(), "key", func() (int, error) { return 8, nil })
 			if v != 7 || err != nil {
-				t.Errorf("Do = %d, %v", v, err)
+				t.Errorf("Do() = %d, %v", v, err)
 			}
 		})
 		synctest.Wait()
@@ -110,7 +110,7 @@ func TestMadeInSpiteOfCancel(t *testing.T) {
 	})
 }
 
-func TestWaiterLeaves(t *testing.T) {
+func TestWaiterIsCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[string, int]
 		proceed := make(chan struct{})
@@ -123,15 +123,15 @@ func TestWaiterLeaves(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(why)
 		if _, err := g.Do(ctx, "key", nil); !errors.Is(err, why) {
-			t.Errorf("err = %v", err)
+			t.Errorf("Do() error = %v", err)
 		}
 		close(proceed)
 		all.Wait()
 	})
 }
 
-// An error is for all who wait for it, and for nobody later.
-func TestErrors(t *testing.T) {
+// An error is returned to all waiting callers, but not to later ones.
+func TestErrorIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g Group[string, int]
 		failed := errors.New("failed")
@@ -140,7 +140,7 @@ func TestErrors(t *testing.T) {
 		for range 3 {
 			all.Go(func() {
 				if _, err := g.Do(t.Context(), "key", func() (int, error) { <-proceed; return 0, failed }); err != failed {
-					t.Errorf("err = %v", err)
+					t.Errorf("Do() error = %v", err)
 				}
 			})
 		}
@@ -148,7 +148,7 @@ func TestErrors(t *testing.T) {
 		close(proceed)
 		all.Wait()
 		if v, err := g.Do(t.Context(), "key", func() (int, error) { return 7, nil }); v != 7 || err != nil {
-			t.Errorf("Do = %d, %v", v, err)
+			t.Errorf("Do() = %d, %v", v, err)
 		}
 	})
 }

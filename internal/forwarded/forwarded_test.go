@@ -68,26 +68,26 @@ func TestClient(t *testing.T) {
 	} {
 		r := request(test.remote, test.forFor)
 		if got := trusted(t).Client(r).String(); got != test.want {
-			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+			t.Errorf("%s: Client() = %s, want %s", test.name, got, test.want)
 		}
-		if got := Proxies(nil).Client(r); got != connection(r) {
-			t.Errorf("%s: %v although nobody is trusted", test.name, got)
+		if got := Proxies(nil).Client(r); got != remoteAddr(r) {
+			t.Errorf("%s: Client() = %v without trusted proxies", test.name, got)
 		}
 	}
 }
 
-func TestNoted(t *testing.T) {
+func TestClientFromContext(t *testing.T) {
 	r := request("10.0.0.1:5", []string{"198.51.100.1"})
 	if got := Client(r).String(); got != "10.0.0.1" {
-		t.Errorf("not noted: %s", got)
+		t.Errorf("Client() without context = %s", got)
 	}
 	r = r.WithContext(NewContext(r.Context(), trusted(t).Client(r)))
 	if got := Client(r).String(); got != "198.51.100.1" {
-		t.Errorf("noted: %s", got)
+		t.Errorf("Client() from context = %s", got)
 	}
 }
 
-// Whatever a client has written before, who spoke to the trusted proxy is the client.
+// Whatever a client sends, the peer of the trusted proxy is the client.
 func FuzzClient(f *testing.F) {
 	for _, seed := range []string{"1.2.3.4", "[::1]:80, x", ",,;=", "fe80::1%eth0"} {
 		f.Add(seed)
@@ -97,14 +97,14 @@ func FuzzClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, list string) {
 		got := p.Client(request(proxy+":5", []string{list}))
 		if !got.IsValid() || got.Zone() != "" || got.Is4In6() {
-			t.Errorf("%q: %v", list, got)
+			t.Errorf("Client() with list %q = %v", list, got)
 		}
 		if got := p.Client(request("192.0.2.1:5", []string{list})); got.String() != "192.0.2.1" {
-			t.Errorf("a stranger is believed: %v", got)
+			t.Errorf("Client() = %v, want the untrusted peer", got)
 		}
 		for _, lines := range [][]string{{list + ", " + client}, {list, client}} {
 			if got := p.Client(request(proxy+":5", lines)).String(); got != client {
-				t.Errorf("X-Forwarded-For %q: %s", lines, got)
+				t.Errorf("X-Forwarded-For %q: Client() = %s", lines, got)
 			}
 		}
 	})

@@ -1,8 +1,8 @@
-// Package gunzip reads gzip as servers and tools really send it: several members, and zeros after
-// the last one.
+// Package gunzip reads gzip as servers and tools send it in practice: with several members, and
+// with zeros after the last one.
 //
-// Anything else after the end is an error that says so. Hub, client and harvester use it, so that
-// the same file is accepted everywhere.
+// Any other data after the end is an error. Hub, client and harvester use it, so that the same file
+// is accepted everywhere.
 package gunzip
 
 import (
@@ -14,50 +14,50 @@ import (
 	"io"
 )
 
-// An Error says what is wrong with a gzip.
+// An Error describes a fault in gzip data.
 type Error struct {
 	Rule    string
-	Damaged bool // it is cut off or corrupt, so another copy may be whole
+	Damaged bool // whether the data is truncated or corrupt, so another copy may be intact
 }
 
 // Error returns the Rule.
 func (e *Error) Error() string { return e.Rule }
 
-// maxTrailer bounds how many bytes after the end of a gzip are read.
+// maxTrailer is the maximum number of bytes that are read after the end of the gzip data.
 const maxTrailer = 1 << 20
 
-// IsGzip reports whether a document that starts with begin is gzip.
+// IsGzip reports whether data that starts with begin is gzip.
 func IsGzip(begin []byte) bool { return len(begin) > 1 && begin[0] == 0x1f && begin[1] == 0x8b }
 
-// A Reader unpacks a gzip of one or more members. It ignores zeros after the last one. An
-// error is that of the underlying reader or an *Error.
+// A Reader decompresses gzip data of one or more members. It ignores zeros after the last one. Its
+// errors are those of the underlying reader or of type *Error.
 type Reader struct {
 	in   source
 	gzip *gzip.Reader
-	err  error // first error; it stays
+	err  error // first error, returned by all further reads
 }
 
-// A source is the packed input. It remembers an error, which compress/flate would replace.
+// A source is the compressed input. It remembers an error, which compress/flate would replace.
 type source struct {
 	*bufio.Reader
 	err error // first error other than io.EOF
 }
 
-// Read reads packed bytes.
+// Read reads compressed bytes.
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
-	s.note(err)
+	s.setErr(err)
 	return n, err
 }
 
-// ReadByte reads a packed byte. With it, compress/flate reads no byte after the end.
+// ReadByte reads a compressed byte. It prevents compress/flate from reading beyond the end.
 func (s *source) ReadByte() (byte, error) {
 	b, err := s.Reader.ReadByte()
-	s.note(err)
+	s.setErr(err)
 	return b, err
 }
 
-func (s *source) note(err error) {
+func (s *source) setErr(err error) {
 	if s.err == nil && err != io.EOF {
 		s.err = err
 	}
@@ -74,11 +74,11 @@ func NewReader(in io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Read reads unpacked bytes.
+// Read reads decompressed bytes.
 func (r *Reader) Read(p []byte) (n int, err error) {
 	for n == 0 && r.err == nil && len(p) > 0 {
 		if n, err = r.gzip.Read(p); err == io.EOF {
-			err = r.next()
+			err = r.nextMember()
 		}
 		r.err = r.explain(err)
 	}
@@ -88,10 +88,10 @@ func (r *Reader) Read(p []byte) (n int, err error) {
 	return 0, r.err
 }
 
-// next continues with the next member. It returns io.EOF if there is none.
-func (r *Reader) next() error {
+// nextMember starts the next member. It returns io.EOF if there is none.
+func (r *Reader) nextMember() error {
 	begin, err := r.in.Peek(2)
-	r.in.note(err)
+	r.in.setErr(err)
 	if len(begin) == 0 {
 		return err
 	}
@@ -107,30 +107,30 @@ func (r *Reader) next() error {
 		case err == io.EOF && zeros:
 			return io.EOF
 		case err == io.EOF && trailer == 1:
-			return &Error{Rule: "1 byte after the end of the gzip"}
+			return &Error{Rule: "1 byte after the end of the gzip data"}
 		case err == io.EOF:
-			return &Error{Rule: fmt.Sprintf("%d bytes after the end of the gzip", trailer)}
+			return &Error{Rule: fmt.Sprintf("%d bytes after the end of the gzip data", trailer)}
 		case err != nil:
 			return err
 		case trailer >= maxTrailer:
-			return &Error{Rule: fmt.Sprintf("more than %d bytes after the end of the gzip", maxTrailer)}
+			return &Error{Rule: fmt.Sprintf("more than %d bytes after the end of the gzip data", maxTrailer)}
 		}
 	}
 }
 
-// explain returns why reading stopped.
+// explain returns the error to report for err.
 func (r *Reader) explain(err error) error {
 	_, corrupt := errors.AsType[flate.CorruptInputError](err)
-	rule := "the gzip is damaged"
+	rule := "gzip data is damaged"
 	switch {
 	case err == nil:
 		return nil
 	case r.in.err != nil:
 		return r.in.err
 	case err == gzip.ErrHeader && r.gzip == nil:
-		rule = "it is not gzip"
+		rule = "data is not gzip"
 	case err == io.ErrUnexpectedEOF || err == io.EOF && r.gzip == nil:
-		rule = "the gzip ends early: a part of it is missing at its end"
+		rule = "gzip data ends early"
 	case !corrupt && err != gzip.ErrHeader && err != gzip.ErrChecksum:
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package idn converts internationalized host names in URLs to ASCII (RFC 5891), as DNS requires.
 //
-// Everything that is read from a source or a configuration passes through it, so that one host has
-// one spelling. Paths and queries are left alone.
+// Everything that is read from a source or a configuration is converted, so that one host has one
+// spelling. Paths and queries are not changed.
 package idn
 
 import (
@@ -12,10 +12,10 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// profile maps as browsers do. It allows the underscores that some names in DNS have.
+// profile maps names as browsers do. It allows the underscores that some DNS names have.
 var profile = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.StrictDomainName(false), idna.VerifyDNSLength(true))
 
-// IsASCII reports whether a host has no other characters.
+// IsASCII reports whether a host contains only ASCII characters.
 func IsASCII(host string) bool {
 	for i := range len(host) {
 		if host[i] >= 0x80 {
@@ -25,7 +25,7 @@ func IsASCII(host string) bool {
 	return true
 }
 
-// Host writes the host of u in ASCII.
+// Host converts the host of u to ASCII.
 func Host(u *url.URL) error {
 	if IsASCII(u.Host) {
 		return nil
@@ -41,7 +41,7 @@ func Host(u *url.URL) error {
 	return nil
 }
 
-// ToASCII returns a host in ASCII.
+// ToASCII converts a host to ASCII.
 func ToASCII(host string) (string, error) {
 	name, err := profile.ToASCII(host)
 	if err != nil {
@@ -50,14 +50,14 @@ func ToASCII(host string) (string, error) {
 	notInName := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_' && r != '.'
 	}
-	if strings.ContainsFunc(name, notInName) { // some characters stand for others, such as a slash
+	if strings.ContainsFunc(name, notInName) { // some characters are mapped to others, such as a slash
 		return "", fmt.Errorf("idna: invalid host %q", host)
 	}
 	return name, nil
 }
 
-// URL returns a URL with its host in ASCII, even if the host was percent-encoded. All other
-// bytes stay. It returns text that has no host in another form as it is.
+// URL returns a URL with its host in ASCII, even if the host was percent-encoded. It does not
+// change any other byte. If the host needs no conversion, it returns text unchanged.
 func URL(text string) (string, error) {
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok {
@@ -75,7 +75,7 @@ func URL(text string) (string, error) {
 	}
 	name, err := url.PathUnescape(host)
 	if err != nil || IsASCII(name) {
-		return text, nil // not in another form; an invalid escape is not ours to report
+		return text, nil // no conversion needed; the caller reports invalid escapes
 	}
 	if name, err = ToASCII(name); err != nil {
 		return "", err

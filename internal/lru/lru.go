@@ -1,5 +1,5 @@
 // Package lru caches values by key, bounded by their total size. If they exceed it, the least
-// recently used are dropped.
+// recently used values are evicted.
 //
 // It does not compute values: package internal/flight does so once for concurrent callers.
 package lru
@@ -9,15 +9,15 @@ import (
 	"sync"
 )
 
-// A Cache is a bounded number of values. Values are shared, so nobody may change them. Its
-// methods may be called concurrently.
+// A Cache holds values of bounded total size. Values are shared and must not be modified. It is
+// safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	max int64
 
 	mu    sync.Mutex
 	size  int64
-	items map[K]*list.Element // of order
-	order list.List           // of *item[K, V], the last used first
+	items map[K]*list.Element // elements of order
+	order list.List           // values of type *item[K, V], most recently used first
 }
 
 type item[K comparable, V any] struct {
@@ -26,7 +26,7 @@ type item[K comparable, V any] struct {
 	size int64
 }
 
-// New returns a Cache of values with at most max bytes together.
+// New returns a Cache of values with a total size of at most max bytes.
 func New[K comparable, V any](max int64) *Cache[K, V] {
 	return &Cache[K, V]{max: max, items: map[K]*list.Element{}}
 }
@@ -43,8 +43,8 @@ func (c *Cache[K, V]) Get(key K) (v V, ok bool) {
 	return e.Value.(*item[K, V]).v, true
 }
 
-// Add keeps the value of a key, and replaces an earlier value. A value that is larger
-// than the whole cache is not kept.
+// Add adds a value, and replaces an earlier value of the key. A value larger than the whole cache
+// is not cached.
 func (c *Cache[K, V]) Add(key K, v V, size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *Cache[K, V]) Add(key K, v V, size int64) {
 	}
 }
 
-// Remove drops the value of a key, if there is one.
+// Remove removes the value of a key, if there is one.
 func (c *Cache[K, V]) Remove(key K) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *Cache[K, V]) Remove(key K) {
 	}
 }
 
-// Clear drops all values.
+// Clear removes all values.
 func (c *Cache[K, V]) Clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

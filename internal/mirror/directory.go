@@ -228,7 +228,7 @@ func (d *Directory) failure(e feed.Entry, before *ledger.Failure, f *fetch.Failu
 	if before != nil && before.Entry.Cursor == e.Cursor {
 		next.Since, next.Tries = before.Since, before.Tries+1
 	}
-	pause := backoff.Doubled(minRetryPause, maxRetryPause, next.Tries-1)
+	pause := backoff.Exponential(minRetryPause, maxRetryPause, next.Tries-1)
 	next.Next = now.Add(max(backoff.Jitter(pause), f.RetryAfter))
 	return outcome{failure: &next, action: Action{Kind: Failed, Err: f}}
 }

@@ -98,7 +98,7 @@ func (c *Command) Apply(ctx context.Context, entries []feed.Entry) error {
 		if errors.Is(err, exec.ErrNotFound) {
 			return err
 		}
-		pause := backoff.Doubled(cmp.Or(c.RetryPause, time.Second), maxCommandPause, failures)
+		pause := backoff.Exponential(cmp.Or(c.RetryPause, time.Second), maxCommandPause, failures)
 		if c.OnRetry != nil {
 			c.OnRetry(err, pause)
 		}

@@ -1,4 +1,4 @@
-// Package nearest returns the word of a list that a user probably meant, for messages such as
+// Package nearest finds the word of a list that a user probably meant, for messages such as
 // "unknown member lastmodd; did you mean lastmod?".
 //
 // It suggests nothing if no word is similar.
@@ -6,9 +6,9 @@ package nearest
 
 import "strings"
 
-// Of returns the one of words that is most like word, or "" if none is similar. In a word
-// of three letters, one letter may be wrong, missing, added or swapped with its
-// neighbour; in longer words, a third of the letters. Case does not matter.
+// Of returns the most similar of words, or "" if none is similar. In a word of three letters, one
+// letter may be wrong, missing, added or swapped with its neighbor; in longer words, a third of the
+// letters. Case is ignored.
 func Of(word string, words []string) string {
 	if len(word) > 100 {
 		return ""
@@ -23,8 +23,8 @@ func Of(word string, words []string) string {
 	return best
 }
 
-// distance returns how many letters must be inserted, removed, replaced or exchanged with
-// their neighbour to make b of a (optimal string alignment).
+// distance returns how many letters must be inserted, removed, replaced or swapped with their
+// neighbor to turn a into b (optimal string alignment).
 func distance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestControl(t *testing.T) {
-	a := &addresses{}
+	a := &addressRules{}
 	for _, address := range []string{
 		"127.0.0.1:80", "0.0.0.0:80", "0.1.2.3:80", "10.1.2.3:80", "100.64.0.1:80", "100.127.255.255:80", "169.254.169.254:80",
 		"172.16.0.1:80", "172.31.255.255:80", "192.0.0.8:80", "192.0.2.1:80", "192.88.99.1:80", "192.168.0.1:80", "168.63.129.16:80", "198.18.0.1:80",
@@ -28,23 +28,23 @@ func TestControl(t *testing.T) {
 		"8.8.8.8:25", "8.8.8.8:22", "8.8.8.8:0", "example.org:80", "8.8.8.8", "", "[8.8.8.8]:http",
 	} {
 		if err := a.control("tcp4", address, nil); !errors.Is(err, ErrAddress) {
-			t.Errorf("%q: %v, want ErrAddress", address, err)
+			t.Errorf("control(%q) = %v, want ErrAddress", address, err)
 		}
 	}
 	for _, address := range []string{"1.1.1.1:443", "8.8.8.8:80", "168.63.129.17:80", "100.128.0.1:8080", "[2606:4700::1111]:443", "[2400:cb00::1]:65535", "[::ffff:8.8.8.8]:80"} {
 		if err := a.control("tcp6", address, nil); err != nil {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("control(%q) = %v, want nil", address, err)
 		}
 	}
 	for _, network := range []string{"unix", "udp4", "tcp", ""} {
 		if a.control(network, "8.8.8.8:80", nil) == nil {
-			t.Errorf("network %q is allowed", network)
+			t.Errorf("control with network %q succeeded", network)
 		}
 	}
 }
 
 func TestControlAllows(t *testing.T) {
-	a := &addresses{
+	a := &addressRules{
 		allow: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fe80::/10")},
 	}
 	for address, want := range map[string]bool{
@@ -52,7 +52,7 @@ func TestControlAllows(t *testing.T) {
 		"10.2.0.1:443": false, "10.1.2.3:22": false, "127.0.0.1:443": false,
 	} {
 		if err := a.control("tcp4", address, nil); (err == nil) != want {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("control(%q) = %v, want nil", address, err)
 		}
 	}
 }
@@ -60,12 +60,12 @@ func TestControlAllows(t *testing.T) {
 // loopback lets callbacks lead to this machine.
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
-// Every spelling that a resolver or the system takes for loopback must be refused.
-func TestNoSpellingReachesLoopback(t *testing.T) {
+// Every spelling that a resolver or the system interprets as loopback must be rejected.
+func TestLoopbackSpellingsAreRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
-	a := &addresses{}
+	a := &addressRules{}
 	c := New(Options{PerHost: 1})
 	defer c.Close()
 	client := c.HTTP()
@@ -78,7 +78,7 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 		resp, err := client.Get(u)
 		if err == nil {
 			resp.Body.Close()
-			t.Errorf("%s was reached", u)
+			t.Errorf("request to %s reached the server", u)
 		}
 		if strings.HasPrefix(host, "localhost") || strings.EqualFold(host, "localhost") {
 			continue // a name: only the connection shows its address
@@ -89,25 +89,25 @@ func TestNoSpellingReachesLoopback(t *testing.T) {
 	}
 }
 
-// A name may have another address each time it is resolved.
-func TestRebinding(t *testing.T) {
+// A name may resolve to another address each time.
+func TestDNSRebinding(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("reached") }))
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
-	names := newNameServer(t, []string{"8.8.8.8", "127.0.0.1"}) // the first address may be reached, the second may not
-	a := &addresses{}
+	names := newNameServer(t, []string{"8.8.8.8", "127.0.0.1"}) // the first address is allowed, the second is not
+	a := &addressRules{}
 	dialer := &net.Dialer{Resolver: names.resolver(), Control: a.control, Timeout: 5 * time.Second}
 	if got, err := dialer.Resolver.LookupHost(t.Context(), "rebind.example"); err != nil || got[0] != "8.8.8.8" {
-		t.Fatalf("the first answer is %v, %v", got, err)
+		t.Fatalf("first lookup = %v, %v", got, err)
 	}
 	_, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort("rebind.example", itoa(port)))
 	if !errors.Is(err, ErrAddress) {
-		t.Errorf("%v after %d questions, want ErrAddress", err, names.asked.Load())
+		t.Errorf("got %v after %d lookups, want ErrAddress", err, names.asked.Load())
 	}
 }
 
-// A redirect is an answer like any other: it is not followed.
-func TestNoRedirect(t *testing.T) {
+// A redirect is a response like any other: it is not followed.
+func TestRedirectIsNotFollowed(t *testing.T) {
 	var reached atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/second" {
@@ -127,21 +127,20 @@ func TestNoRedirect(t *testing.T) {
 		}
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusFound || reached.Load() {
-			t.Errorf("%s: status %d, followed %v", to, resp.StatusCode, reached.Load())
+			t.Errorf("%s: got status %d, followed %v", to, resp.StatusCode, reached.Load())
 		}
 	}
 }
 
-// A proxy from the environment is ignored, because it would hide the address of a
-// request.
-func TestNoProxy(t *testing.T) {
+// A proxy from the environment is ignored, because it would hide the address of a request.
+func TestEnvironmentProxyIsIgnored(t *testing.T) {
 	if New(Options{}).transport.Proxy != nil {
-		t.Error("the environment may name a proxy")
+		t.Error("client uses a proxy from the environment")
 	}
 }
 
 func TestCheckCallback(t *testing.T) {
-	a := &addresses{self: "hub.example.org:443", allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	a := &addressRules{self: "hub.example.org:443", allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	for _, callback := range []string{
 		"http://example.org", "http://example.org/", "https://example.org/cb?a=b&c=%2F", "http://example.org?x", "http://example.org/a?", "HTTP://Example.ORG/cb",
 		"http://example.org:8080/a%2Fb/../c//d;e=f", "http://10.1.2.3/", "http://8.8.8.8/", "http://[2606:4700::1111]:8080/", "http://hub.example.org/", "https://xn--bcher-kva.example/",
@@ -171,10 +170,10 @@ func TestCheckCallback(t *testing.T) {
 		"http://b%C3%BCcher.example/": `use "http://xn--bcher-kva.example/"`,
 		"http://%EF%BD%85xample.org/": `use "http://example.org/"`, // a wide e
 		"http://example.org/a\"b":     "percent-encoded",
-		"http://example.org/%zz":      "no URL",
-		"http://example.org:22/":      "a callback on port 22 is not allowed: the ports are 80, 443 and from 1024 on",
-		"http://example.org:99999/":   "port, \"99999\"",
-		"http://example.org:0/":       "port, \"0\"",
+		"http://example.org/%zz":      "not a URL",
+		"http://example.org:22/":      "the callback's port 22 is not allowed; use 80, 443, or 1024 and above",
+		"http://example.org:99999/":   "port \"99999\"",
+		"http://example.org:0/":       "port \"0\"",
 		"http://example.org:08080/":   "zeros",
 		"http://127.0.0.1/":           "127.0.0.1",
 		"http://127.0.0.1./":          "127.0.0.1",
@@ -197,9 +196,9 @@ func TestCheckCallback(t *testing.T) {
 	}
 }
 
-// All spellings of a host count as one host. The hub cannot be called by another
-// spelling of its own address.
-func TestSpellingsOfAHost(t *testing.T) {
+// All spellings of a host count as one host. The hub cannot be called by another spelling of its
+// own address.
+func TestHostSpellings(t *testing.T) {
 	for want, spellings := range map[string][]string{
 		"a.example:443":    {"https://a.example", "https://A.Example./cb", "https://a.example:443/?x"},
 		"127.0.0.1:9000":   {"http://127.0.0.1:9000/", "http://127.0.0.1.:9000", "http://[::ffff:127.0.0.1]:9000/", "http://[::ffff:7f00:1]:9000/", "http://[0:0:0:0:0:FFFF:127.0.0.1]:9000/"},
@@ -207,11 +206,11 @@ func TestSpellingsOfAHost(t *testing.T) {
 	} {
 		for _, s := range spellings {
 			if got := Host(s); got != want {
-				t.Errorf("the host of %s is %s, want %s", s, got, want)
+				t.Errorf("Host(%s) = %s, want %s", s, got, want)
 			}
 		}
 	}
-	a := &addresses{self: "127.0.0.1:8080", allow: loopback}
+	a := &addressRules{self: "127.0.0.1:8080", allow: loopback}
 	for _, callback := range []string{"http://127.0.0.1:8080/", "http://[::ffff:127.0.0.1]:8080/", "http://[::ffff:7f00:1]:8080/cb", "http://127.0.0.1.:8080/"} {
 		if err := a.check("callback", callback); err == nil || !strings.Contains(err.Error(), "on this hub") {
 			t.Errorf("check(%s) = %v", callback, err)
@@ -226,7 +225,7 @@ func TestOrigin(t *testing.T) {
 	} {
 		u, err := url.Parse(text)
 		if err != nil || Origin(u) != want {
-			t.Errorf("the origin of %s is %s, %v, want %s", text, Origin(u), err, want)
+			t.Errorf("Origin(%s) = %s, %v, want %s", text, Origin(u), err, want)
 		}
 	}
 }

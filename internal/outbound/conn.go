@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// A conn is a TCP connection that writes request bodies without copying them.
-// Without it, net/http would copy each body through a new buffer.
+// A conn is a TCP connection that writes request bodies without copying them. Without it, net/http
+// would copy each body through a new buffer.
 type conn struct{ *net.TCPConn }
 
-// dial returns a dial function that makes dialer's connections conns.
+// dial returns a dial function that wraps dialer's connections as conns.
 func dial(dialer *net.Dialer) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dialer.DialContext(ctx, network, address)
@@ -22,9 +22,9 @@ func dial(dialer *net.Dialer) func(ctx context.Context, network, address string)
 	}
 }
 
-// ReadFrom writes a request's body. net/http calls it for the part that did not
-// fit behind the headers, with a reader limited to the Content-Length. The
-// bodies of NewBody are exactly as long as that, so they can write themselves.
+// ReadFrom writes a request's body. net/http calls it for the part that did not fit in the buffer
+// with the headers, with a reader limited to the Content-Length. The bodies of NewBody have exactly
+// that length, so they can write themselves.
 func (c conn) ReadFrom(r io.Reader) (int64, error) {
 	if l, ok := r.(*io.LimitedReader); ok {
 		if body, ok := l.R.(io.WriterTo); ok {
@@ -34,8 +34,8 @@ func (c conn) ReadFrom(r io.Reader) (int64, error) {
 	return c.TCPConn.ReadFrom(r)
 }
 
-// dialResolved returns a dial function that gets the address of a name from
-// resolve, counts the request at that address, and connects to it with dial.
+// dialResolved returns a dial function that gets the address of a name from resolve, counts the
+// request at that address, and connects to it with dial.
 func dialResolved(resolve func(context.Context, string) (netip.Addr, error), dial func(ctx context.Context, network, address string) (net.Conn, error)) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		name, port, err := net.SplitHostPort(address)
@@ -64,15 +64,15 @@ func connect(ctx context.Context, addr netip.Addr) error {
 	return nil
 }
 
-// A peerBody is the body of an answer. Its request is over when it is closed.
+// A peerBody is the body of a response. Its request has finished when it is closed.
 type peerBody struct {
 	io.ReadCloser
 	peer *Peer
 }
 
-// Close closes the body.
+// Close closes the body and finishes the request.
 func (b *peerBody) Close() error {
 	err := b.ReadCloser.Close()
-	b.peer.end()
+	b.peer.finish()
 	return err
 }

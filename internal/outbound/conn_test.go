@@ -11,18 +11,18 @@ import (
 	"testing"
 )
 
-// inMemory is a body that fails when it is read into a buffer.
+// inMemory is a body that fails the test if it is read into a buffer.
 type inMemory struct {
 	t testing.TB
 	io.WriterTo
 }
 
 func (m inMemory) Read([]byte) (int, error) {
-	m.t.Error("a body in memory is copied")
+	m.t.Error("body was copied")
 	return 0, io.EOF
 }
 
-func TestConnSparesACopy(t *testing.T) {
+func TestConnDoesNotCopyBody(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -44,17 +44,16 @@ func TestConnSparesACopy(t *testing.T) {
 	}
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(there, got); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%v; got %.40q", err, got)
+		t.Errorf("err = %v; got %.40q", err, got)
 	}
 }
 
-// A body arrives unchanged, whatever its length and the number of its parts, with
-// TLS and without.
-func TestBodiesArrive(t *testing.T) {
+// A body arrives unchanged, whatever its length and number of parts, with and without TLS.
+func TestBodyArrivesUnchanged(t *testing.T) {
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil || int64(len(b)) != r.ContentLength {
-			t.Errorf("%d bytes of %d, %v", len(b), r.ContentLength, err)
+			t.Errorf("read %d bytes of %d, err = %v", len(b), r.ContentLength, err)
 		}
 		_, _ = w.Write(b)
 	})
@@ -85,7 +84,7 @@ func TestBodiesArrive(t *testing.T) {
 				}
 				got, err := io.ReadAll(resp.Body)
 				if err != nil || !bytes.Equal(got, want) {
-					t.Errorf("%v to %s: %v, %d bytes", sizes, url, err, len(got))
+					t.Errorf("%v to %s: err = %v, got %d bytes", sizes, url, err, len(got))
 				}
 				resp.Body.Close()
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/pipetest"
 )
 
-// A mute is a connection on which nothing comes or goes any more once dead is set, and which nobody
-// closes: a firewall has forgotten it.
+// A mute is a connection on which no data is transferred after dead is set, and which no end
+// closes, for example because a firewall dropped its state.
 type mute struct {
 	net.Conn
 	dead *atomic.Bool
@@ -28,9 +28,9 @@ func (m mute) Write(p []byte) (int, error) {
 	return m.Conn.Write(p)
 }
 
-// A connection of HTTP/2 on which nothing comes any more is given up. Requests that time out do not
-// close it, as those of HTTP/1 do.
-func TestDeadConnection(t *testing.T) {
+// An HTTP/2 connection on which no data arrives is closed. Requests that time out do not close it,
+// unlike with HTTP/1.
+func TestDeadConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := &pipetest.Network{}
 		protocols := make(chan string, 10)
@@ -65,12 +65,12 @@ func TestDeadConnection(t *testing.T) {
 		}
 		dead.Store(true)
 		if get() == nil {
-			t.Fatal("it is not dead")
+			t.Fatal("request succeeded on a dead connection")
 		}
 		dead = new(atomic.Bool) // the next connection is well
 		time.Sleep(time.Minute)
 		if err := get(); err != nil {
-			t.Errorf("a minute later: %v", err)
+			t.Errorf("request after a minute: %v", err)
 		}
 	})
 }

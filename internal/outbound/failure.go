@@ -13,32 +13,31 @@ import (
 	"syscall"
 )
 
-// A Failure says why a request was no success. Its Text has no secrets, so it
-// may be shown to the owner of the target.
+// A Failure is the reason why a request did not succeed. Its Text has no secrets, so it may be
+// shown to the owner of the target.
 type Failure struct {
 	Text    string
 	Outcome Outcome
-	Status  int // HTTP status of the answer; 0: no answer
+	Status  int // HTTP status of the response; zero if there was none
 }
 
 // Error returns Text.
 func (f *Failure) Error() string { return f.Text }
 
-// Answered returns the Failure that stands for an answer with a status. Its
-// text begins with what.
-func Answered(what string, status int) *Failure {
-	f := &Failure{what, OfStatus(status), status}
+// StatusFailure returns the Failure for a response with a status. Its text starts with what.
+func StatusFailure(what string, status int) *Failure {
+	f := &Failure{what, StatusOutcome(status), status}
 	if name := http.StatusText(status); name != "" {
 		f.Text += ": " + name
 	}
-	if f.Outcome == Success { // a 2xx, but not the status that the caller needs
+	if f.Outcome == Success { // a 2xx, but not the status that the caller requires
 		f.Outcome = Other
 	}
 	return f
 }
 
-// Explain says why there was no answer. The text has neither the URL, whose
-// query may be a secret, nor addresses of the hub's network.
+// Explain returns the Failure for a request without a response. Its text contains neither the URL,
+// whose query may be secret, nor addresses of the hub's network.
 func Explain(err error) *Failure {
 	var dns *net.DNSError
 	var reset streamError
@@ -48,27 +47,27 @@ func Explain(err error) *Failure {
 	case errors.Is(err, ErrBusy):
 		return &Failure{Text: ErrBusy.Error(), Outcome: Other}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
-		return &Failure{Text: "no answer in time", Outcome: Timeout}
+		return &Failure{Text: "timeout: no response in time", Outcome: Timeout}
 	case errors.Is(err, context.Canceled):
-		return &Failure{Text: "given up", Outcome: Other}
+		return &Failure{Text: "canceled", Outcome: Other}
 	case errors.As(err, &dns):
-		return &Failure{Text: "the host's name was not found", Outcome: Unreachable}
+		return &Failure{Text: "host name not found", Outcome: Unreachable}
 	case isTLS(err):
-		return &Failure{Text: "the TLS handshake failed", Outcome: TLS}
+		return &Failure{Text: "TLS handshake failed", Outcome: TLS}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &Failure{Text: "the connection was refused", Outcome: Unreachable}
+		return &Failure{Text: "connection refused", Outcome: Unreachable}
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return &Failure{Text: "the host cannot be reached", Outcome: Unreachable}
+		return &Failure{Text: "host is unreachable", Outcome: Unreachable}
 	case errors.As(err, &reset):
-		return &Failure{Text: fmt.Sprintf("the server reset the stream (%s)", reset.name()), Outcome: Other}
+		return &Failure{Text: fmt.Sprintf("stream reset by the server (%s)", reset.name()), Outcome: Other}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.ErrClosedPipe):
-		return &Failure{Text: "the connection was closed before the answer", Outcome: Other}
+		return &Failure{Text: "connection closed before the response", Outcome: Other}
 	}
-	return &Failure{Text: "the answer is not HTTP", Outcome: Other}
+	return &Failure{Text: "response is not HTTP", Outcome: Other}
 }
 
-// A streamError is an HTTP/2 stream that was reset. Its fields are those of the unexported
-// error of net/http, so errors.As finds that.
+// A streamError is an HTTP/2 stream that was reset. Its fields are those of the unexported error of
+// net/http, so that errors.As can convert it.
 type streamError struct {
 	StreamID uint32
 	Code     uint32
@@ -91,9 +90,8 @@ func (e streamError) name() string {
 	return fmt.Sprintf("code %d", e.Code)
 }
 
-// isTLS reports whether a TLS handshake failed. Most errors of crypto/tls have
-// no exported type: an alert is an unexported type inside a net.OpError, and
-// others are only text.
+// isTLS reports whether a TLS handshake failed. Most errors of crypto/tls have no exported type: an
+// alert is an unexported type inside a net.OpError, and others are only text.
 func isTLS(err error) bool {
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
@@ -108,7 +106,7 @@ func isTLS(err error) bool {
 	return false
 }
 
-// isTimeout reports whether an error says of itself that it is a timeout.
+// isTimeout reports whether an error is a timeout by its own account.
 func isTimeout(err error) bool {
 	var t net.Error
 	return errors.As(err, &t) && t.Timeout()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Whatever the reason why a TLS handshake failed, the text says that it failed.
+// Whatever the reason of a failed TLS handshake, the text reports that the handshake failed.
 func TestExplainTLS(t *testing.T) {
 	for name, test := range map[string]struct {
 		config *tls.Config
@@ -39,16 +39,16 @@ func TestExplainTLS(t *testing.T) {
 			resp, err := client.RoundTrip(r)
 			if err == nil {
 				resp.Body.Close()
-				t.Fatalf("it is answered %s", resp.Status)
+				t.Fatalf("got status %s, want TLS error", resp.Status)
 			}
-			if no := Explain(err); no.Text != "the TLS handshake failed" || no.Outcome != TLS {
-				t.Errorf("%v is explained as %+v", err, no)
+			if no := Explain(err); no.Text != "TLS handshake failed" || no.Outcome != TLS {
+				t.Errorf("Explain(%v) = %+v", err, no)
 			}
 		})
 	}
 }
 
-// A server that resets an HTTP/2 stream is not taken for one that does not speak HTTP.
+// A server that resets an HTTP/2 stream is not mistaken for one that does not use HTTP.
 func TestExplainReset(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/later" {
@@ -69,12 +69,12 @@ func TestExplainReset(t *testing.T) {
 				_, err = io.ReadAll(resp.Body)
 				resp.Body.Close()
 			}
-			if got, want := Explain(err).Text, "the server reset the stream (INTERNAL_ERROR)"; got != want {
+			if got, want := Explain(err).Text, "stream reset by the server (INTERNAL_ERROR)"; got != want {
 				t.Errorf("Explain(%v) = %q, want %q", err, got, want)
 			}
 		})
 	}
-	if got, want := Explain(streamError{Code: 8}).Text, "the server reset the stream (CANCEL)"; got != want {
+	if got, want := Explain(streamError{Code: 8}).Text, "stream reset by the server (CANCEL)"; got != want {
 		t.Errorf("Explain(CANCEL) = %q, want %q", got, want)
 	}
 }

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// numeric are the hosts that some resolver takes for an IPv4 address (inet_aton).
+// numeric matches the hosts that some resolvers accept as IPv4 addresses (inet_aton).
 var numeric = regexp.MustCompile(`(?i)^(0x[0-9a-f]*|[0-9]+)(\.(0x[0-9a-f]*|[0-9]+)){0,3}\.?$`)
 
-// A URL that is taken leads, as it is written, to a name or to an address that may be
-// reached, on a port that may be reached, and to no hub.
+// An accepted URL leads unchanged to a name or to an allowed address, on an allowed port, and not
+// to the hub.
 func FuzzCheck(f *testing.F) {
 	for _, s := range []string{
 		"https://callback.example/a?b=c", "http://127.0.0.1/", "http://2130706433/", "http://0x7f.1/", "http://[::ffff:10.0.0.1]/", "http://[::1]:80/", "http://[fe80::1%25eth0]/", "http://8.8.8.8:65536/", "http://a.example:022/",
@@ -29,35 +29,35 @@ func FuzzCheck(f *testing.F) {
 		}
 		u, err := url.Parse(target)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || strings.ContainsAny(target, "# \t\r\n\\") || len(target) > MaxURL {
-			t.Fatalf("%q is taken: %v", target, err)
+			t.Fatalf("check(%q) = %v, want error", target, err)
 		}
 		host := strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 		addr, err := netip.ParseAddr(host)
 		switch {
 		case err == nil:
 			if addr = addr.Unmap(); !addr.IsGlobalUnicast() || addr.IsPrivate() || addr.IsLoopback() || addr.IsLinkLocalUnicast() || addr.IsMulticast() || addr.IsUnspecified() || addr.Zone() != "" {
-				t.Errorf("%q leads to %v", target, addr)
+				t.Errorf("check(%q) = nil, want error for address %v", target, addr)
 			}
 			if a.control("tcp4", netip.AddrPortFrom(addr, 443).String(), nil) != nil {
-				t.Errorf("%q is taken, and could not be connected", target)
+				t.Errorf("check(%q) = nil, but control rejects the connection", target)
 			}
 		case numeric.MatchString(host), strings.ContainsAny(host, ":%[]/@"), host == "":
-			t.Errorf("%q has the host %q", target, host)
+			t.Errorf("Host(%q) = %q", target, host)
 		}
 		if host == "hub.example.org" && (u.Port() == "" && u.Scheme == "http" || u.Port() == "80") {
-			t.Errorf("%q is the hub itself", target)
+			t.Errorf("check(%q) = nil for the hub itself", target)
 		}
 		r, err := http.NewRequest(http.MethodPost, target, nil)
 		if err != nil {
-			t.Fatalf("%q cannot be asked: %v", target, err)
+			t.Fatalf("NewRequest(%q): %v", target, err)
 		}
 		_, rest, _ := strings.Cut(target, "//")
 		if i := strings.IndexAny(rest, "/?"); i >= 0 && strings.TrimPrefix(r.URL.RequestURI(), "/") != strings.TrimPrefix(rest[i:], "/") {
-			t.Errorf("%q is asked for %q", target, r.URL.RequestURI())
+			t.Errorf("request for %q has URI %q", target, r.URL.RequestURI())
 		}
 		// Every spelling of a host counts as one.
 		if again := Host(strings.Replace(target, u.Host, strings.ToUpper(u.Host), 1)); again != Host(target) {
-			t.Errorf("%q is at %q, and in capitals at %q", target, Host(target), again)
+			t.Errorf("Host(%q) = %q, in upper case %q", target, Host(target), again)
 		}
 	})
 }

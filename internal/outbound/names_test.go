@@ -12,8 +12,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// A nameServer answers every question with one IPv4 address: the next one of its
-// list.
+// A nameServer answers every query with one IPv4 address, the next one of its list.
 type nameServer struct {
 	conn      net.PacketConn
 	addresses []string

@@ -2,7 +2,7 @@ package outbound
 
 import "net/http"
 
-// An Outcome is the result of a request, in one word.
+// An Outcome classifies the result of a request.
 type Outcome uint8
 
 const (
@@ -16,7 +16,7 @@ const (
 	RefusedAddress
 	TLS
 	Other
-	Outcomes // the number of outcomes
+	Outcomes // number of outcomes
 )
 
 var outcomeNames = [Outcomes]string{
@@ -27,8 +27,8 @@ var outcomeNames = [Outcomes]string{
 // String returns the name of the outcome in metrics.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// OfStatus returns the outcome that an answer's status stands for.
-func OfStatus(status int) Outcome {
+// StatusOutcome returns the outcome of a response with the given status.
+func StatusOutcome(status int) Outcome {
 	switch {
 	case status == http.StatusGone:
 		return Gone

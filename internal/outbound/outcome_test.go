@@ -16,8 +16,8 @@ func TestOutcomes(t *testing.T) {
 		200: Success, 204: Success, 301: Redirect, 404: ClientError, 410: Gone,
 		413: ClientError, 429: ClientError, 500: ServerError, 503: ServerError, 101: Other, 999: Other,
 	} {
-		if got := OfStatus(status); got != want {
-			t.Errorf("%d is %s, want %s", status, got, want)
+		if got := StatusOutcome(status); got != want {
+			t.Errorf("StatusOutcome(%d) = %s, want %s", status, got, want)
 		}
 	}
 	for _, test := range []struct {
@@ -35,7 +35,7 @@ func TestOutcomes(t *testing.T) {
 		{errors.New("malformed HTTP response"), Other},
 	} {
 		if got := Explain(test.err).Outcome; got != test.want {
-			t.Errorf("%v is %s, want %s", test.err, got, test.want)
+			t.Errorf("Explain(%v).Outcome = %s, want %s", test.err, got, test.want)
 		}
 	}
 }

@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// A Paced reads an answer, and cancels the request when too little of it comes: a slow server
-// must not hold up the others. Only the time of reading counts: the work on the data may take
-// longer. One goroutine may use it.
-type Paced struct {
-	in    io.Reader
-	bytes int
-	each  time.Duration
-	timer *time.Timer
-	slow  atomic.Bool // too little data came
+// A PacedReader reads a response, and cancels the request if data arrives too slowly, so that a
+// slow server does not delay others. Only the time spent in Read counts: processing the data may
+// take longer. It must not be used concurrently.
+type PacedReader struct {
+	in       io.Reader
+	bytes    int
+	interval time.Duration
+	timer    *time.Timer
+	slow     atomic.Bool // whether data arrived too slowly
 
-	came int           // bytes since the pace was last met
-	took time.Duration // time of reading them
+	received int           // bytes since the required pace was last met
+	elapsed  time.Duration // time spent reading them
 }
 
-// NewPaced returns a Paced that reads from in. It calls cancel, the cancel function of the
-// request's context, when fewer bytes come in the time each. The caller must call Stop.
-func NewPaced(in io.Reader, bytes int, each time.Duration, cancel context.CancelFunc) *Paced {
-	p := &Paced{in: in, bytes: bytes, each: each}
+// NewPacedReader returns a PacedReader of in. It calls cancel, the cancel function of the request's
+// context, if fewer than the given number of bytes arrive in an interval. The caller must call
+// Stop.
+func NewPacedReader(in io.Reader, bytes int, each time.Duration, cancel context.CancelFunc) *PacedReader {
+	p := &PacedReader{in: in, bytes: bytes, interval: each}
 	p.timer = time.AfterFunc(each, func() {
 		p.slow.Store(true)
 		cancel()
@@ -34,18 +35,19 @@ func NewPaced(in io.Reader, bytes int, each time.Duration, cancel context.Cancel
 	return p
 }
 
-// Read reads what has come. After too little it returns a *Failure with Timeout.
-func (p *Paced) Read(b []byte) (int, error) {
+// Read reads data that has arrived. If data arrives too slowly, the error is a *Failure with
+// Timeout.
+func (p *PacedReader) Read(b []byte) (int, error) {
 	if p.slow.Load() {
 		return 0, p.failure()
 	}
 	begin := time.Now()
-	p.timer.Reset(p.each - p.took)
+	p.timer.Reset(p.interval - p.elapsed)
 	n, err := p.in.Read(b)
 	p.timer.Stop()
-	p.took += time.Since(begin)
-	if p.came += n; p.came >= p.bytes {
-		p.came, p.took = 0, 0
+	p.elapsed += time.Since(begin)
+	if p.received += n; p.received >= p.bytes {
+		p.received, p.elapsed = 0, 0
 	}
 	if err != nil && err != io.EOF && p.slow.Load() {
 		err = p.failure()
@@ -53,9 +55,9 @@ func (p *Paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (p *Paced) failure() *Failure {
-	return &Failure{Text: fmt.Sprintf("it comes too slowly: less than %d KiB in %v", p.bytes>>10, p.each), Outcome: Timeout}
+func (p *PacedReader) failure() *Failure {
+	return &Failure{Text: fmt.Sprintf("response is too slow: got less than %d KiB in %v", p.bytes>>10, p.interval), Outcome: Timeout}
 }
 
-// Stop ends the pace. Nothing may be read afterwards.
-func (p *Paced) Stop() { p.timer.Stop() }
+// Stop stops the timer. Read must not be called afterwards.
+func (p *PacedReader) Stop() { p.timer.Stop() }

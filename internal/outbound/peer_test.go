@@ -13,21 +13,21 @@ import (
 	"testing"
 )
 
-func TestPlaceOf(t *testing.T) {
+func TestOwnerKey(t *testing.T) {
 	for host, want := range map[string]string{
 		"a.b.example.org:80": "example.org", "example.org:443": "example.org", "localhost:80": "localhost", "127.0.0.1:8080": "127.0.0.1",
 		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::/64", "[::1]:80": "::/64", "": "", ":80": "",
 	} {
-		if got := PlaceOf(host); got != want {
-			t.Errorf("%s is at %q, want %q", host, got, want)
+		if got := OwnerKey(host); got != want {
+			t.Errorf("OwnerKey(%s) = %q, want %q", host, got, want)
 		}
 	}
 }
 
-// Requests to one address are bounded, whatever the name and the port, before a
-// connection is made. They count until the body of the answer is closed, and one who
-// asks for many leaves half of them to others.
-func TestBusy(t *testing.T) {
+// Requests to one address are bounded, whatever the name and the port, before a connection is made.
+// They count until the body of the response is closed, and one subscriber leaves half of them to
+// others.
+func TestRequestsPerAddressAreBounded(t *testing.T) {
 	var connected atomic.Int64
 	open := func() *httptest.Server {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -53,8 +53,8 @@ func TestBusy(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp, err := c.RoundTrip(r)
-		if peer.Place() != "127.0.0.1" {
-			t.Errorf("%s is at %q", url, peer.Place())
+		if peer.AddressKey() != "127.0.0.1" {
+			t.Errorf("AddressKey() for %s = %q", url, peer.AddressKey())
 		}
 		return resp, err
 	}
@@ -72,7 +72,7 @@ func TestBusy(t *testing.T) {
 		before := connected.Load()
 		resp, err := ask(test.by, test.url)
 		if (err == nil) != test.ok || err != nil && (!errors.Is(err, ErrBusy) || connected.Load() != before || strings.Contains(Explain(err).Text, "127")) {
-			t.Fatalf("request %d: %v, %d connections", i, err, connected.Load())
+			t.Fatalf("request %d: err = %v with %d connections", i, err, connected.Load())
 		}
 		if err == nil {
 			bodies = append(bodies, resp.Body)
@@ -83,17 +83,17 @@ func TestBusy(t *testing.T) {
 	}
 	c.Close()
 	if resp, err := ask("d", first.URL); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("request after the others have finished: %v", err)
 	} else {
 		_ = resp.Body.Close()
 	}
-	if len(c.connected.counts) != 0 {
-		t.Errorf("left are %v", c.connected.counts)
+	if len(c.requests.counts) != 0 {
+		t.Errorf("remaining counts: %v", c.requests.counts)
 	}
 }
 
-// A request that fails counts no more, and one that is over makes no connection.
-func TestCrowdLeft(t *testing.T) {
+// A failed request is no longer counted, and a finished one makes no connection.
+func TestFinishedRequestIsNotCounted(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -105,16 +105,16 @@ func TestCrowdLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.RoundTrip(r); err == nil || len(c.connected.counts) != 0 {
-		t.Errorf("%v; left are %v", err, c.connected.counts)
+	if _, err := c.RoundTrip(r); err == nil || len(c.requests.counts) != 0 {
+		t.Errorf("err = %v; remaining counts: %v", err, c.requests.counts)
 	}
 	ctx, p := WithPeer(t.Context(), "")
-	p.connected = &c.connected
-	p.end()
-	if err := c.control(ctx, "tcp4", "127.0.0.1:80", nil); !errors.Is(err, context.Canceled) || len(c.connected.counts) != 0 {
-		t.Errorf("a request that is over: %v; left are %v", err, c.connected.counts)
+	p.counts = &c.requests
+	p.finish()
+	if err := c.control(ctx, "tcp4", "127.0.0.1:80", nil); !errors.Is(err, context.Canceled) || len(c.requests.counts) != 0 {
+		t.Errorf("connect after finish: %v; remaining counts: %v", err, c.requests.counts)
 	}
 	if err := c.control(t.Context(), "tcp4", netip.MustParseAddr("10.0.0.1").String()+":80", nil); !errors.Is(err, ErrAddress) {
-		t.Errorf("an address that is not allowed: %v", err)
+		t.Errorf("address that is not allowed: %v", err)
 	}
 }

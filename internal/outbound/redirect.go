@@ -6,9 +6,9 @@ import (
 	"net/url"
 )
 
-// RedirectOf returns where an answer leads; nil: it is no redirect. The error says that it leads
-// nowhere. The user and password of the request go along to the same host. Those that an
-// answer names for another host do not.
+// RedirectOf returns the target of a redirect, or nil if the response is not a redirect. It returns
+// an error if the target is missing or invalid. The user and password of the request are kept for
+// the same host. A user and password in the target are removed if it is another host.
 func RedirectOf(resp *http.Response) (*url.URL, error) {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -17,7 +17,7 @@ func RedirectOf(resp *http.Response) (*url.URL, error) {
 	}
 	to, err := resp.Location()
 	if err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "" {
-		return nil, fmt.Errorf("the answer is a redirect (%d) that leads nowhere", resp.StatusCode) // err may contain a secret
+		return nil, fmt.Errorf("redirect (%d) without a valid Location", resp.StatusCode) // err may contain a secret
 	}
 	switch from := resp.Request.URL; {
 	case hostOf(to) != hostOf(from):

@@ -32,7 +32,7 @@ func TestRedirectOf(t *testing.T) {
 			got = to.String()
 		}
 		if got != test.want {
-			t.Errorf("%d to %q leads to %q, not %q", test.status, test.location, got, test.want)
+			t.Errorf("RedirectOf(%d to %q) = %q, want %q", test.status, test.location, got, test.want)
 		}
 	}
 }

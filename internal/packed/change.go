@@ -1,7 +1,7 @@
-// Package packed encodes changes in few bytes, for the blocks of the change memory and the pages of
+// Package packed encodes changes compactly, for the blocks of the change memory and the pages of
 // inventories.
 //
-// The form has no checksum and no version: those who store it, such as packages changelog and
+// The encoding has no checksum and no version: the packages that store it, such as changelog and
 // internal/inventory/page, add them.
 package packed
 
@@ -13,7 +13,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The first number of an encoded change says in its bits which fields follow. The
+// The bits of the first number of an encoded change are set for the fields that follow. The
 // two lowest bits are the index of its ChangeType in changeTypes.
 const (
 	hasDatetime = 1 << (iota + 2)
@@ -32,8 +32,8 @@ const (
 
 var changeTypes = [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 
-// AppendChange appends a change: the number that says which fields follow, then
-// loc, then those fields. A string is its length and its bytes.
+// AppendChange appends an encoded change: the number with the bits of its fields, then loc, then
+// those fields. A string is encoded as its length and its bytes.
 func AppendChange(dst []byte, c *resourcesync.Change) []byte {
 	var has uint64
 	for i, t := range changeTypes {
@@ -128,25 +128,25 @@ func appendTime(dst []byte, t time.Time) []byte {
 	return binary.AppendUvarint(dst, uint64(t.Nanosecond()))
 }
 
-// A Reader reads what the functions of this package and of encoding/binary have
-// appended, in the same order. After damage in the text, all further values are zero.
-// Call Done after the last value to find damage.
+// A Reader decodes values that the functions of this package and of encoding/binary appended, in
+// the same order. After an invalid value, all further values are zero. Call Done after the last
+// value to detect that.
 type Reader struct {
 	text    string
-	off     int // how much of text was read
+	off     int // number of bytes of text that were read
 	bad     bool
 	lengths slab.Slab[int64]
 	links   slab.Slab[resourcesync.Link]
 }
 
-// NewReader returns a Reader of a text. Every string that the Reader returns is a
-// part of the text, and keeps all of it in memory.
+// NewReader returns a Reader of text. Every string that the Reader returns is a substring of text
+// and keeps all of it in memory.
 func NewReader(text string) *Reader { return &Reader{text: text} }
 
-// Done reports whether all of the text was read, and nothing in it was damaged.
+// Done reports whether all of the text was read and was valid.
 func (d *Reader) Done() bool { return !d.bad && d.off == len(d.text) }
 
-// Bad reports whether the text is damaged.
+// Bad reports whether an invalid value was read.
 func (d *Reader) Bad() bool { return d.bad }
 
 // Number reads a uvarint.
@@ -208,7 +208,7 @@ func (d *Reader) length(has uint64) *int64 {
 	return d.lengths.New(d.Signed())
 }
 
-// Change reads a change that AppendChange wrote.
+// Change reads a change that AppendChange appended.
 func (d *Reader) Change(c *resourcesync.Change) {
 	has := d.Number()
 	c.Change = changeTypes[has&3]
@@ -260,9 +260,9 @@ func (d *Reader) attrs(has uint64) []resourcesync.Attr {
 	return attrs
 }
 
-// count reads how many links or attributes follow. Each has at least three bytes.
-// A damaged count must not make the caller allocate more memory than the text
-// could need, so count refuses one that is too large.
+// count reads the number of links or attributes that follow. Each takes at least three bytes. An
+// invalid count must not make the caller allocate more memory than the text could need, so count
+// rejects larger ones.
 func (d *Reader) count() int {
 	n := d.Number()
 	if n > uint64(len(d.text)-d.off)/3 {

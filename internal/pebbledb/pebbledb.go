@@ -1,8 +1,8 @@
-// Package pebbledb opens Pebble databases for programs in which the database is a small part: with
-// little memory, and without processor time while idle.
+// Package pebbledb opens Pebble databases for programs in which the database is a minor part: with
+// little memory, and without CPU use while idle.
 //
-// It names the format, so that a database is not opened by a program that expects another. Package
-// disklog, whose database is the center of a hub, opens its own.
+// It stores the format's name, so that a database is not opened by a program that expects another
+// format. Package disklog, whose database is the core of a hub, opens its own.
 package pebbledb
 
 import (
@@ -17,26 +17,26 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Options of a database.
+// Options configures a database.
 type Options struct {
-	What   string // what is kept there, for errors: "the inventories"
-	Format string // format of keys and values; Open refuses a database with another format
-	FS     vfs.FS // default vfs.Default
-	Bloom  bool   // use a Bloom filter, because most keys that are looked up do not exist
+	What   string // description of the content for errors, such as "the inventories"
+	Format string // format of keys and values; Open rejects a database with another format
+	FS     vfs.FS // default: vfs.Default
+	Bloom  bool   // use a Bloom filter, because most lookups are of missing keys
 
-	// Fatal is called when a write failed. It ends the process, and does not return,
-	// because nobody knows what reached the disk. The database recovers when it is opened
-	// again. Default: it writes a line to standard error, and exits with status 1.
+	// Fatal is called if a write failed. It must end the process and not return, because it is
+	// unknown which data reached the disk. The database recovers when it is opened again. Default:
+	// write a line to standard error and exit with status 1.
 	Fatal func(error)
 }
 
-// ErrInUse means that another process has the database open.
-var ErrInUse = errors.New("it is in use by another process")
+// ErrInUse means that another process has opened the database.
+var ErrInUse = errors.New("database is in use by another process")
 
 const formatKey = "format"
 
-// Open opens the database in a directory, and makes both if they do not exist. The caller
-// closes the database.
+// Open opens the database in a directory, and creates both if they do not exist. The caller must
+// close the database.
 func Open(dir string, o Options) (*pebble.DB, error) {
 	if o.Fatal == nil {
 		o.Fatal = func(err error) {
@@ -44,10 +44,10 @@ func Open(dir string, o Options) (*pebble.DB, error) {
 			os.Exit(1)
 		}
 	}
-	db, err := pebble.Open(dir, o.pebble(dir))
+	db, err := pebble.Open(dir, o.pebbleOptions(dir))
 	switch {
 	case err == nil:
-		if err = o.identify(db); err != nil {
+		if err = o.checkFormat(db); err != nil {
 			err = errors.Join(err, db.Close())
 		}
 	case strings.Contains(err.Error(), "temporarily unavailable"), strings.Contains(err.Error(), "lock held"):
@@ -59,8 +59,8 @@ func Open(dir string, o Options) (*pebble.DB, error) {
 	return db, nil
 }
 
-func (o *Options) pebble(dir string) *pebble.Options {
-	last := chatter{func(err error) { o.Fatal(fmt.Errorf("write %s in %s: %w", o.What, dir, err)) }}
+func (o *Options) pebbleOptions(dir string) *pebble.Options {
+	last := pebbleLogger{func(err error) { o.Fatal(fmt.Errorf("write %s in %s: %w", o.What, dir, err)) }}
 	p := &pebble.Options{
 		FS:                          o.FS,
 		Logger:                      last,
@@ -70,10 +70,10 @@ func (o *Options) pebble(dir string) *pebble.Options {
 		MemTableStopWritesThreshold: 4,
 		MaxOpenFiles:                100,
 		EventListener: &pebble.EventListener{
-			// Without this, Pebble would end the process. A read of the damaged file
+			// By default, Pebble ends the process. A read of the damaged file
 			// returns an error.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
-			// While the disk is full, Pebble would try to write again and again, and
+			// While the disk is full, Pebble would retry writes endlessly, and
 			// its Open would not return.
 			BackgroundError: func(err error) {
 				if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
@@ -82,8 +82,8 @@ func (o *Options) pebble(dir string) *pebble.Options {
 			},
 		},
 	}
-	// The default scheduler checks ten times a second how many compactions may run. That
-	// keeps an idle program busy, and here the number is always one.
+	// The default scheduler checks ten times per second how many compactions may run. That
+	// uses CPU in an idle program, and here the number is always one.
 	p.Experimental.CompactionScheduler = pebble.NewConcurrencyLimitSchedulerWithNoPeriodicGrantingForTest()
 	for i := range p.Levels {
 		if o.Bloom {
@@ -93,16 +93,15 @@ func (o *Options) pebble(dir string) *pebble.Options {
 	return p
 }
 
-// chatter is Pebble's logger. It drops messages, because Pebble also returns
-// its errors.
-type chatter struct{ fatal func(error) }
+// A pebbleLogger is Pebble's logger. It drops messages, because Pebble also returns its errors.
+type pebbleLogger struct{ fatal func(error) }
 
-func (chatter) Infof(string, ...any)                {}
-func (chatter) Errorf(string, ...any)               {}
-func (c chatter) Fatalf(format string, args ...any) { c.fatal(fmt.Errorf(format, args...)) }
+func (pebbleLogger) Infof(string, ...any)                {}
+func (pebbleLogger) Errorf(string, ...any)               {}
+func (c pebbleLogger) Fatalf(format string, args ...any) { c.fatal(fmt.Errorf(format, args...)) }
 
-// identify checks the format. In a new database it writes the format.
-func (o *Options) identify(db *pebble.DB) error {
+// checkFormat checks the format of the database. It writes the format to a new database.
+func (o *Options) checkFormat(db *pebble.DB) error {
 	format, err := Get(db, formatKey)
 	switch {
 	case err != nil:
@@ -110,7 +109,7 @@ func (o *Options) identify(db *pebble.DB) error {
 	case string(format) == o.Format:
 		return nil
 	case format != nil:
-		return fmt.Errorf("it has format %.20q, and this version of rshub knows only format %s", format, o.Format)
+		return fmt.Errorf("got format %.20q, want %s; another version of rshub created it", format, o.Format)
 	}
 	it, err := db.NewIter(nil)
 	if err != nil {
@@ -121,12 +120,12 @@ func (o *Options) identify(db *pebble.DB) error {
 		return err
 	}
 	if foreign {
-		return errors.New("it is a Pebble store of another program")
+		return errors.New("Pebble database of another program")
 	}
 	return db.Set([]byte(formatKey), []byte(o.Format), pebble.Sync)
 }
 
-// Get returns a copy of the value of a key; nil when there is none.
+// Get returns a copy of the value of a key, or nil if there is none.
 func Get(from pebble.Reader, key string) ([]byte, error) {
 	v, done, err := from.Get([]byte(key))
 	if errors.Is(err, pebble.ErrNotFound) {

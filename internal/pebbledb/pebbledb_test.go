@@ -10,10 +10,10 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// What is no such database is not opened, and is not changed.
-func TestForeign(t *testing.T) {
+// A directory or file that is not such a database is neither opened nor changed.
+func TestOpenForeignDatabase(t *testing.T) {
 	dir := t.TempDir()
-	db, err := pebble.Open(dir, &pebble.Options{Logger: chatter{}})
+	db, err := pebble.Open(dir, &pebble.Options{Logger: pebbleLogger{}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestForeign(t *testing.T) {
 	}
 	o := Options{What: "the numbers", Format: "1"}
 	if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), "another program") {
-		t.Errorf("a foreign database opens with %v", err)
+		t.Errorf("Open() of a foreign database = %v", err)
 	}
 
 	dir = t.TempDir()
@@ -30,13 +30,13 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir, o); !errors.Is(err, ErrInUse) {
-		t.Errorf("it opens twice: %v", err)
+		t.Errorf("second Open() = %v, want ErrInUse", err)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), `format "9"`) {
-		t.Errorf("a database of another format opens with %v", err)
+		t.Errorf("Open() of another format = %v", err)
 	}
 
 	file := filepath.Join(t.TempDir(), "file")
@@ -44,6 +44,6 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(file, o); err == nil {
-		t.Error("a file opens as a database")
+		t.Error("Open() of a file succeeded")
 	}
 }

@@ -2,9 +2,8 @@
 // a *feed.Problem, a *feed.Error or a *resourcesync.Error; every other error is a failure of the
 // hub.
 //
-// From is the only place that decides which status an error has. Adapter is the only place that
-// writes and logs it. At the other end, Read parses such a response into a Problem again. The
-// package knows no store.
+// Only From decides which status an error has. Only Adapter writes and logs it. At the other end,
+// Read parses such a response into a Problem again. The package knows no store.
 package problem
 
 import (
@@ -23,9 +22,9 @@ func New(status int, name, detail string) *feed.Problem {
 	return &feed.Problem{Type: resourcesync.Terms + "problems/" + name, Title: http.StatusText(status), Status: status, Detail: detail}
 }
 
-// From is the only place where errors become HTTP. A Problem in err is returned
-// as it is. Otherwise Err of the Problem is err. An error on which a client
-// cannot act is a 500 without detail, because its text is for the log.
+// From converts an error to a Problem. It is the only place that assigns a status to errors. If err
+// contains a Problem, From returns it unchanged. Otherwise Err of the Problem is err. An error that
+// a client cannot act upon becomes a 500 without detail, because its text is for the log.
 func From(err error) *feed.Problem {
 	if p, ok := errors.AsType[*feed.Problem](err); ok {
 		return p
@@ -50,7 +49,7 @@ func newProblem(err error) *feed.Problem {
 		return p
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return New(http.StatusRequestEntityTooLarge, "too-large", "the body is larger than "+strconv.FormatInt(e.Limit, 10)+" bytes")
+		return New(http.StatusRequestEntityTooLarge, "too-large", "body is larger than "+strconv.FormatInt(e.Limit, 10)+" bytes")
 	}
 	e, ok := errors.AsType[*feed.Error](err)
 	if !ok && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
@@ -61,27 +60,26 @@ func newProblem(err error) *feed.Problem {
 		p.RetryAfter = e.RetryAfter
 		return p
 	}
-	return New(http.StatusInternalServerError, "internal", "the hub failed; its log says why")
+	return New(http.StatusInternalServerError, "internal", "internal error of the hub; see its log")
 }
 
-// Retry sets p's Retry-After to a few seconds and returns p. Use it where
-// trying again soon makes sense.
+// Retry sets p's Retry-After to a few seconds and returns p. Use it if an early retry may succeed.
 func Retry(p *feed.Problem) *feed.Problem {
 	p.RetryAfter = 2
 	return p
 }
 
-// NotAllowed returns the problem of a request whose method the URL does not
-// take. methods are those that it takes, separated by commas.
+// NotAllowed returns the problem of a request with a method that the URL does not support. methods
+// are the supported methods, separated by commas.
 func NotAllowed(r *http.Request, methods string) error {
-	p := New(http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not for this URL; it takes "+methods)
+	p := New(http.StatusMethodNotAllowed, "method-not-allowed", r.Method+" is not allowed for this URL; use "+methods)
 	p.Header = http.Header{"Allow": {methods}}
 	return p
 }
 
-// OnlyRead returns nil for GET and HEAD, and NotAllowed for every other method.
-// methods are those that the URL takes, separated by commas.
-func OnlyRead(r *http.Request, methods string) error {
+// RequireRead returns nil for GET and HEAD, and NotAllowed for every other method. methods are the
+// methods that the URL supports, separated by commas.
+func RequireRead(r *http.Request, methods string) error {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return nil
 	}

@@ -45,23 +45,23 @@ func TestFrom(t *testing.T) {
 			err := fmt.Errorf("publish to set %q: %w", "secret", test.err)
 			p := From(err)
 			if p.Status != test.status || p.Type != resourcesync.Terms+"problems/"+test.name || p.Title != http.StatusText(test.status) {
-				t.Errorf("the problem is %d %s %s", p.Status, p.Type, p.Title)
+				t.Errorf("From() = %d %s %s", p.Status, p.Type, p.Title)
 			}
 			if !strings.Contains(p.Detail, test.detail) || p.RetryAfter > 0 != test.retry {
-				t.Errorf("it says %q, and to come again after %d s", p.Detail, p.RetryAfter)
+				t.Errorf("got detail %q, Retry-After %d s", p.Detail, p.RetryAfter)
 			}
 			body, merr := json.Marshal(p)
 			if merr != nil || strings.Contains(string(body), "secret") {
-				t.Errorf("the client sees %s (%v)", body, merr)
+				t.Errorf("JSON = %s (err %v)", body, merr)
 			}
 			// errors.Is says the same of the error and of its Problem.
 			if !errors.Is(p, test.err) || From(fmt.Errorf("again: %w", p)) != p {
-				t.Errorf("the problem %v is not %v", p, test.err)
+				t.Errorf("errors.Is(%v, %v) = false, want true", p, test.err)
 			}
 		})
 	}
 	if p := From(rule); p.Entry != 3 || p.Line != 7 || p.Loc != rule.Loc {
-		t.Errorf("the problem is %+v", p)
+		t.Errorf("From() = %+v", p)
 	}
 }
 
@@ -92,20 +92,20 @@ func TestWrite(t *testing.T) {
 			p := New(http.StatusServiceUnavailable, "busy", `"quoted"`)
 			p.RetryAfter, p.Header = 7, http.Header{"Allow": {"GET"}, "Link": {"<x>; rel=help"}}
 			if got := Write(w, httptest.NewRequest(method, "/", nil), p); got != p {
-				t.Errorf("Write returned %v", got)
+				t.Errorf("Write() = %v", got)
 			}
 			want := http.Header{
 				"Allow": {"GET"}, "Cache-Control": {"no-store"}, "Content-Length": {w.Header().Get("Content-Length")},
 				"Content-Type": {"application/problem+json"}, "Link": {"<x>; rel=help"}, "Retry-After": {"7"}, "Vary": {"Accept"},
 			}
 			if got, want := fmt.Sprint(w.Header()), fmt.Sprint(want); got != want {
-				t.Errorf("the header is %s, want %s", got, want)
+				t.Errorf("got header %s, want %s", got, want)
 			}
 			if w.Code != http.StatusServiceUnavailable || (w.Body.Len() > 0) == (method == http.MethodHead) {
-				t.Errorf("the answer is %d %q", w.Code, w.Body)
+				t.Errorf("got response %d %q", w.Code, w.Body)
 			}
 			if method == http.MethodGet && w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
-				t.Errorf("the length is %s, the body has %d bytes", w.Header().Get("Content-Length"), w.Body.Len())
+				t.Errorf("Content-Length = %s, but body has %d bytes", w.Header().Get("Content-Length"), w.Body.Len())
 			}
 		})
 	}

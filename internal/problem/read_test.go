@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Read reads what Write answers. errors.Is then says the same at both ends.
+// Read parses the response of Write, and errors.Is gives the same result at both ends.
 func TestRead(t *testing.T) {
 	now := time.Now()
 	for _, sent := range []error{
@@ -33,19 +33,19 @@ func TestRead(t *testing.T) {
 		}
 		if got.Type != want.Type || got.Title != want.Title || got.Status != want.Status || got.Detail != want.Detail ||
 			got.Entry != want.Entry || got.Line != want.Line || got.Loc != want.Loc || got.RetryAfter != want.RetryAfter {
-			t.Errorf("%v arrives as %+v", sent, got)
+			t.Errorf("Read() of %v = %+v", sent, got)
 		}
 		if want.Accepted != nil && (got.Accepted == nil || *got.Accepted != *want.Accepted) {
-			t.Errorf("accepted is %+v", got.Accepted)
+			t.Errorf("Read().Accepted = %+v", got.Accepted)
 		}
 		_, known := sent.(*feed.Error)
 		if errors.Is(got, sent) != known || (got.Err != nil) != known {
-			t.Errorf("%v arrives as the error %v", sent, got.Err)
+			t.Errorf("error of %v = %v", sent, got.Err)
 		}
 	}
 }
 
-func TestReadOthers(t *testing.T) {
+func TestReadOtherResponses(t *testing.T) {
 	now := time.Date(2026, 2, 3, 4, 5, 6, 500, time.UTC)
 	for _, test := range []struct {
 		name, contentType, body, retry string
@@ -74,12 +74,12 @@ func TestReadOthers(t *testing.T) {
 				Header: http.Header{"Content-Type": {test.contentType}, "Retry-After": {test.retry}},
 			}, now)
 			if err != nil || p.Status != http.StatusConflict || p.Title != test.title || p.Detail != test.detail || p.RetryAfter != test.after || p.Err != nil {
-				t.Errorf("it is %+v, %v", p, err)
+				t.Errorf("Read() = %+v, %v", p, err)
 			}
 		})
 	}
 	broken := errors.New("the line broke")
 	if _, err := Read(&http.Response{StatusCode: 400, Body: io.NopCloser(iotest.ErrReader(broken))}, now); !errors.Is(err, broken) {
-		t.Errorf("a broken answer is %v", err)
+		t.Errorf("Read() of interrupted response: err = %v", err)
 	}
 }

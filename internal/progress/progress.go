@@ -1,5 +1,5 @@
-// Package progress shows a person how far a program is: on a terminal it overwrites one line,
-// elsewhere it prints a line now and then.
+// Package progress shows the progress of a program: on a terminal it overwrites one line, elsewhere
+// it prints a line from time to time.
 //
 // The caller counts. Package progress only decides when to print.
 package progress
@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	redraw = 100 * time.Millisecond // least time between two reports on a terminal
-	report = 10 * time.Second       // least time between two reports elsewhere
+	redrawInterval = 100 * time.Millisecond // minimum time between two reports on a terminal
+	reportInterval = 10 * time.Second       // minimum time between two reports elsewhere
 
-	Columns  = 79 // the most columns of a line on a terminal
+	Columns  = 79 // maximum width of a line on a terminal
 	barWidth = 20
 )
 
-// A Line reports progress. Several goroutines may use it.
+// A Line reports progress. It is safe for concurrent use.
 type Line struct {
 	W        io.Writer
-	Terminal bool // W is a terminal
-	Quiet    bool // report nothing
+	Terminal bool // whether W is a terminal
+	Quiet    bool // disables all reports
 	Now      func() time.Time
 
-	mu    sync.Mutex
-	told  time.Time // when it last reported
-	drawn bool      // the line is on the terminal
+	mu         sync.Mutex
+	lastReport time.Time
+	drawn      bool // whether the line is on the terminal
 }
 
-// Begin begins the reports: on a terminal at once, elsewhere after some time.
-func (l *Line) Begin() {
+// Start starts the reports: on a terminal immediately, elsewhere after reportInterval.
+func (l *Line) Start() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.Terminal {
-		l.told = l.Now()
+		l.lastReport = l.Now()
 	}
 }
 
-// Update reports, if it is time to. bar returns the text for a terminal, which should
+// Update reports progress if a report is due. bar returns the text for a terminal, which should
 // have at most Columns characters. text returns the line for other outputs.
 func (l *Line) Update(bar, text func(now time.Time) string) {
 	if l.Quiet {
@@ -53,17 +53,17 @@ func (l *Line) Update(bar, text func(now time.Time) string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.Now()
-	switch since := now.Sub(l.told); {
-	case l.Terminal && since >= redraw:
-		l.told, l.drawn = now, true
+	switch since := now.Sub(l.lastReport); {
+	case l.Terminal && since >= redrawInterval:
+		l.lastReport, l.drawn = now, true
 		fmt.Fprintf(l.W, "\r\x1b[K%s", bar(now))
-	case !l.Terminal && since >= report:
-		l.told = now
+	case !l.Terminal && since >= reportInterval:
+		l.lastReport = now
 		fmt.Fprintf(l.W, "%s\n", text(now))
 	}
 }
 
-// Note prints a line of its own, and removes the bar before it.
+// Note prints a separate line, and removes the bar before it.
 func (l *Line) Note(format string, args ...any) {
 	if l.Quiet {
 		return
@@ -85,7 +85,7 @@ func (l *Line) clearLocked() {
 	if l.drawn {
 		fmt.Fprint(l.W, "\r\x1b[K")
 		l.drawn = false
-		l.told = time.Time{}
+		l.lastReport = time.Time{}
 	}
 }
 
@@ -95,8 +95,8 @@ func Bar(done, total int) string {
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", barWidth-full) + "] "
 }
 
-// Fit returns name and figures on one line of a terminal. It cuts the beginning of the
-// name if there is too little room.
+// Fit returns name and figures on one line of a terminal. It truncates the start of the name if
+// necessary.
 func Fit(name, figures string) string {
 	runes := []rune(name)
 	if room := Columns - utf8.RuneCountInString(figures) - 2; len(runes) > room {
@@ -105,7 +105,7 @@ func Fit(name, figures string) string {
 	return string(runes) + "  " + figures
 }
 
-// Group writes n with commas between its thousands.
+// Group formats n with commas as thousands separators.
 func Group(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -114,7 +114,7 @@ func Group(n int) string {
 	return s
 }
 
-// Count returns n and what is counted: "1 change", "2 changes". Scripts can read it.
+// Count returns n with a noun: "1 change", "2 changes". Scripts can parse it.
 func Count[N int | int64 | uint64](n N, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -125,8 +125,8 @@ func Count[N int | int64 | uint64](n N, one string) string {
 	return fmt.Sprintf("%d %ss", n, one)
 }
 
-// IsTerminal takes every character device for a terminal. So no terminal library is
-// needed, and a bar that is written to /dev/null does no harm.
+// IsTerminal treats every character device as a terminal. So no terminal library is needed, and a
+// bar that is written to /dev/null is harmless.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -19,21 +19,21 @@ func (c *clock) after(d time.Duration) { c.now = c.now.Add(d) }
 
 func says(text string) func(time.Time) string { return func(time.Time) string { return text } }
 
-func TestTerminal(t *testing.T) {
+func TestLineOnTerminal(t *testing.T) {
 	var out bytes.Buffer
 	c := &clock{time.Unix(1, 0)}
 	l := &Line{W: &out, Terminal: true, Now: c.Now}
 	told := func(want string) {
 		t.Helper()
 		if out.String() != want {
-			t.Errorf("it writes %q, not %q", out.String(), want)
+			t.Errorf("output = %q, want %q", out.String(), want)
 		}
 		out.Reset()
 	}
-	l.Begin()
+	l.Start()
 	l.Update(says("1"), says("text"))
 	told("\r\x1b[K1")
-	c.after(redraw - 1)
+	c.after(redrawInterval - 1)
 	l.Update(says("2"), says("text"))
 	told("")
 	c.after(1)
@@ -50,11 +50,11 @@ func TestTerminal(t *testing.T) {
 	told("another\n")
 }
 
-func TestElsewhere(t *testing.T) {
+func TestLineElsewhere(t *testing.T) {
 	var out bytes.Buffer
 	c := &clock{time.Unix(1, 0)}
 	l := &Line{W: &out, Now: c.Now}
-	l.Begin()
+	l.Start()
 	for range 25 {
 		c.after(time.Second)
 		l.Update(says("bar"), func(now time.Time) string { return now.Sub(time.Unix(1, 0)).String() })
@@ -62,24 +62,24 @@ func TestElsewhere(t *testing.T) {
 	l.Note("note")
 	l.Clear()
 	if got, want := out.String(), "10s\n20s\nnote\n"; got != want {
-		t.Errorf("it writes %q, not %q", got, want)
+		t.Errorf("output = %q, want %q", got, want)
 	}
 }
 
-func TestQuiet(t *testing.T) {
+func TestQuietLine(t *testing.T) {
 	var out bytes.Buffer
 	l := &Line{W: &out, Terminal: true, Quiet: true, Now: time.Now}
-	l.Begin()
+	l.Start()
 	l.Update(says("bar"), says("text"))
 	l.Note("note")
 	l.Clear()
 	if out.Len() > 0 {
-		t.Errorf("it writes %q", &out)
+		t.Errorf("output = %q, want none", &out)
 	}
 }
 
-// Several goroutines may use a Line; each of their lines is whole.
-func TestTogether(t *testing.T) {
+// Several goroutines may use a Line; each printed line is complete.
+func TestLineIsConcurrent(t *testing.T) {
 	var out bytes.Buffer
 	l := &Line{W: &out, Now: time.Now}
 	var wg sync.WaitGroup
@@ -93,7 +93,7 @@ func TestTogether(t *testing.T) {
 	}
 	wg.Wait()
 	if n := strings.Count(out.String(), "one line\n"); n != 400 {
-		t.Errorf("%d lines are whole", n)
+		t.Errorf("got %d complete lines", n)
 	}
 }
 
@@ -112,15 +112,15 @@ func TestBar(t *testing.T) {
 
 func TestFit(t *testing.T) {
 	if got := Fit("name", "5 of 9"); got != "name  5 of 9" {
-		t.Errorf("it is %q", got)
+		t.Errorf("Fit() = %q", got)
 	}
 	long := strings.Repeat("ä", 100) + "end"
 	got := Fit(long, "5 of 9")
 	if utf8.RuneCountInString(got) != Columns || !strings.HasPrefix(got, "…ä") || !strings.HasSuffix(got, "ääend  5 of 9") {
-		t.Errorf("it is %q", got)
+		t.Errorf("Fit() = %q", got)
 	}
 	if got := Fit(long, strings.Repeat("x", 200)); !strings.HasPrefix(got, "…  x") {
-		t.Errorf("without room for the name it is %q", got)
+		t.Errorf("Fit() without space for the name = %q", got)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestIsTerminal(t *testing.T) {
 	}
 	defer file.Close()
 	if IsTerminal(file) || IsTerminal(new(bytes.Buffer)) {
-		t.Error("a file or a buffer is taken for a terminal")
+		t.Error("IsTerminal of a file or a buffer = true, want false")
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
@@ -147,7 +147,7 @@ func TestIsTerminal(t *testing.T) {
 	}
 	defer null.Close()
 	if !IsTerminal(null) {
-		t.Error("a character device is no terminal")
+		t.Error("IsTerminal of a character device = false, want true")
 	}
 }
 
@@ -158,7 +158,7 @@ func TestCount(t *testing.T) {
 		want string
 	}{{0, "change", "0 changes"}, {1, "change", "1 change"}, {1500, "inventory", "1500 inventories"}, {1, "inventory", "1 inventory"}} {
 		if got := Count(test.n, test.one); got != test.want {
-			t.Errorf("%q, want %q", got, test.want)
+			t.Errorf("Count() = %q, want %q", got, test.want)
 		}
 	}
 }

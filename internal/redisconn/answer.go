@@ -2,19 +2,19 @@ package redisconn
 
 import "strconv"
 
-// An Answer is the answer to a script: a list of strings, of numbers (int64), and of nil
-// for missing values. A single value is a list of one.
+// An Answer is the result of a script: a list of strings, numbers (int64), and nil for missing
+// values. A single value is a list of one.
 type Answer []any
 
-// answer converts the answer of Redis into an Answer.
-func answer(value any) Answer {
+// newAnswer converts a reply of Redis to an Answer.
+func newAnswer(value any) Answer {
 	if list, ok := value.([]any); ok {
 		return list
 	}
 	return Answer{value}
 }
 
-// Word returns the first text of an answer, or "" if there is none.
+// Word returns the first string of an answer, or "" if there is none.
 func (a Answer) Word() string { return a.Text(0) }
 
 // Text returns the string at index i, or the number as a string, or "" if there is none.

@@ -1,6 +1,6 @@
 // Package redisconn is the only part of rshub that imports a Redis client. A Conn makes calls,
-// tries a call again if that makes sense, and translates the outcome of all tries into the errors
-// of package feed.
+// retries them where that is useful, and translates the outcome of all tries into the errors of
+// package feed.
 //
 // So its callers need not know the client library, and the same failure gives each of them the same
 // error. It knows no keys: package redislog does, and the registries and claims in Redis.
@@ -17,15 +17,15 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Options of a Conn. Zero values are the defaults.
+// Options configures a Conn. The zero value uses the defaults.
 type Options struct {
-	// Timeout is for connecting, for writing and for waiting for an answer. A call
-	// takes at most about twice as long. Default 5 s.
+	// Timeout applies to connecting, to writing and to waiting for a reply. A call takes at most
+	// about twice as long. Default 5 s.
 	Timeout time.Duration
 
-	// Wait is how many replicas must confirm a write of Try.RunWait. If they do
-	// not confirm it within WaitTimeout (default 1 s), the call returns
-	// feed.ErrUnknown. 0 waits for no replica.
+	// Wait is the number of replicas that must confirm a write of Try.RunWait. If they do not
+	// confirm it within WaitTimeout (default 1 s), the call returns feed.ErrUnknown. Zero means
+	// that it does not wait.
 	Wait        int
 	WaitTimeout time.Duration
 }
@@ -42,19 +42,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// A Conn is a connection pool to one Redis: a server, the master that Sentinels
-// name, or a Cluster. Its methods may be called concurrently.
+// A Conn is a connection pool to one Redis: a server, the master that Sentinels name, or a Cluster.
+// It is safe for concurrent use.
 type Conn struct {
 	opts    Options
 	client  redis.UniversalClient
-	cluster *redis.ClusterClient // the client of a Cluster, else nil
+	cluster *redis.ClusterClient // client of a Cluster; nil otherwise
 
 	tls      bool
-	answered atomic.Bool // Redis has answered once
+	answered atomic.Bool // whether Redis has replied at least once
 }
 
-// Open reads the URL of a Redis. It does not connect: the first call does. The
-// forms of the URL:
+// Open parses the URL of a Redis. It does not connect: the first call does. The
+// URL has one of these forms:
 //
 //	redis://[user:password@]host[:port][/db]           one server
 //	redis://[user:password@]host[:port],host[:port]    a Redis Cluster
@@ -66,13 +66,13 @@ type Conn struct {
 // that has only one address in the URL, and sentinel_username and
 // sentinel_password.
 //
-// The caller closes the Conn. An error of Open contains no secret.
+// The caller must close the Conn. The error contains no secret.
 func Open(url string, opts Options) (*Conn, error) {
 	o, err := parseURL(url)
 	if err != nil {
-		return nil, fmt.Errorf("the URL of Redis: %w", err)
+		return nil, fmt.Errorf("parse URL of Redis: %w", err)
 	}
-	hush()
+	disableLogger()
 	c := &Conn{opts: opts.withDefaults(), tls: o.TLSConfig != nil}
 	o.DialTimeout = c.opts.Timeout
 	o.ReadTimeout = c.opts.Timeout + c.opts.WaitTimeout
@@ -80,7 +80,7 @@ func Open(url string, opts Options) (*Conn, error) {
 	o.PoolTimeout = c.opts.Timeout
 	o.ContextTimeoutEnabled = true
 	o.DialerRetries = 1
-	o.MaxRetries = -1 // a Call tries again, and knows what happened before
+	o.MaxRetries = -1 // a Call retries, and knows what happened before
 	o.PoolSize = 32
 	o.PipelinePoolSize = -1
 	o.MaxIdleConns = 16
@@ -89,33 +89,32 @@ func Open(url string, opts Options) (*Conn, error) {
 	c.client = redis.NewUniversalClient(o)
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
 		c.cluster = cluster
-		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(watch{}) })
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(lossHook{}) })
 	} else {
-		c.client.AddHook(watch{})
+		c.client.AddHook(lossHook{})
 	}
 	return c, nil
 }
 
-// hush turns off the logger of go-redis, which writes failures to standard error. Every
-// call of this package returns them as errors. go-redis has one logger for the whole
-// process.
-var hush = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+// disableLogger disables the logger of go-redis, which writes failures to standard error. Every
+// call of this package returns them as errors. go-redis has one logger for the whole process.
+var disableLogger = sync.OnceFunc(func() { redis.SetLogger(discardLogger{}) })
 
-type silence struct{}
+type discardLogger struct{}
 
-func (silence) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
-// Cluster reports whether the Redis is a Cluster. In a Cluster some keys may be
-// reachable while others are not.
+// Cluster reports whether the Redis is a Cluster. In a Cluster some keys may be reachable while
+// others are not.
 func (c *Conn) Cluster() bool { return c.cluster != nil }
 
 // Waits reports whether Try.RunWait waits for replicas.
 func (c *Conn) Waits() bool { return c.opts.Wait > 0 }
 
-// Close closes the connections. Nothing may be called after it.
+// Close closes the connections. No method may be called afterwards.
 func (c *Conn) Close() error {
 	if err := c.client.Close(); err != nil {
-		return fmt.Errorf("close the connections to Redis: %w", err)
+		return fmt.Errorf("close connections to Redis: %w", err)
 	}
 	return nil
 }

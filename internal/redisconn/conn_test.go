@@ -47,18 +47,18 @@ func onBoth(t *testing.T, test func(*testing.T, *redistest.Server, string)) {
 
 func TestOpen(t *testing.T) {
 	if _, err := Open("redis://user:se#cret@host", Options{}); err == nil || strings.Contains(err.Error(), "cret@") {
-		t.Errorf("error is %v", err)
+		t.Errorf("Open() error = %v", err)
 	}
 	for url, cluster := range map[string]bool{
 		"redis://localhost": false, "redis://localhost?cluster=true": true, "redis://a,b": true, "redis-sentinel://a,b?master=m": false,
 	} {
 		c := connect(t, url, Options{})
 		if c.Cluster() != cluster || c.Waits() {
-			t.Errorf("%s is a cluster: %t", url, c.Cluster())
+			t.Errorf("%s: Cluster() = %t", url, c.Cluster())
 		}
 	}
 	if !connect(t, "redis://localhost", Options{Wait: 1}).Waits() {
-		t.Error("it does not wait")
+		t.Error("Waits() = false, want true")
 	}
 }
 
@@ -77,31 +77,31 @@ func TestCommands(t *testing.T) {
 			}
 			ok(t, admin.Do(ctx, "xadd", "stream", id, field, "of "+id).Err())
 		}
-		ok(t, c.Writing().Do(ctx, func(try *Try) error {
+		ok(t, c.WriteCall().Do(ctx, func(try *Try) error {
 			keys, err := try.HKeys("hash")
 			slices.Sort(keys)
 			if err != nil || !slices.Equal(keys, []string{"a", "b"}) {
-				t.Errorf("fields are %q, %v", keys, err)
+				t.Errorf("HKeys() = %q, %v", keys, err)
 			}
 			if v, err := try.HMGet("hash", "b", "c"); err != nil || len(v) != 2 || v.Text(0) != "2" || v[1] != nil {
-				t.Errorf("fields are %q, %v", v, err)
+				t.Errorf("HMGet() = %q, %v", v, err)
 			}
 			all, err := try.HMGetAll([]string{"hash", "text", "nothing", "other"}, "a")
-			if text, _ := Said(err); !strings.HasPrefix(text, "WRONGTYPE") {
-				t.Errorf("error is %v", err)
+			if text, _ := ReplyText(err); !strings.HasPrefix(text, "WRONGTYPE") {
+				t.Errorf("got error %v", err)
 			}
 			if len(all) != 4 || all[0].Text(0) != "1" || all[1] != nil || len(all[2]) != 1 || all[2][0] != nil || all[3].Text(0) != "3" {
-				t.Errorf("hashes are %q", all)
+				t.Errorf("HMGetAll() = %q", all)
 			}
 			if all, err := try.HMGetAll(nil, "a"); err != nil || len(all) != 0 {
-				t.Errorf("of no hashes: %q, %v", all, err)
+				t.Errorf("HMGetAll() of no hashes = %q, %v", all, err)
 			}
 			messages, err := try.XRange("stream", "1-1", "r", 2)
 			if want := []Message{{"1-2", "of 1-2"}, {"2-0", ""}}; err != nil || !slices.Equal(messages, want) {
-				t.Errorf("messages are %v, %v", messages, err)
+				t.Errorf("XRange() = %v, %v", messages, err)
 			}
 			if messages, err := try.XRange("nothing", "0-0", "r", 2); err != nil || len(messages) != 0 {
-				t.Errorf("messages are %v, %v", messages, err)
+				t.Errorf("XRange() = %v, %v", messages, err)
 			}
 			if err := try.ZRem("scores", "m"); err != nil {
 				t.Error(err)
@@ -109,46 +109,46 @@ func TestCommands(t *testing.T) {
 			return nil
 		}))
 		if members := admin.ZRange(ctx, "scores", 0, -1).Val(); !slices.Equal(members, []string{"n"}) {
-			t.Errorf("members are %q", members)
+			t.Errorf("got members %q", members)
 		}
 		servers := 0
-		ok(t, c.Reading().Do(ctx, func(try *Try) error {
+		ok(t, c.ReadCall().Do(ctx, func(try *Try) error {
 			return try.EachMaster(func(try *Try) error {
 				info, err := try.Info()
 				if servers++; !strings.Contains(info, "redis_version:") {
-					t.Errorf("it says %q of itself", info)
+					t.Errorf("Info() = %q", info)
 				}
 				return err
 			})
 		}))
 		if servers != 1 {
-			t.Errorf("%d servers", servers)
+			t.Errorf("EachMaster called do %d times", servers)
 		}
 	})
 }
 
 // A call whose ctx is done runs no step. On a closed Conn a call fails, and Lost is false.
-func TestEnds(t *testing.T) {
+func TestCallOnDoneContextOrClosedConn(t *testing.T) {
 	s := redistest.Start(t)
 	c := connect(t, "redis://"+s.Addr, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	steps := 0
-	err := c.Writing().Do(ctx, func(try *Try) error {
+	err := c.WriteCall().Do(ctx, func(try *Try) error {
 		steps++
 		cancel()
 		_, err := try.Run(set, []string{"key"}, "value")
 		return err
 	})
 	if errors.Is(err, feed.ErrUnavailable) || steps != 1 {
-		t.Errorf("%d steps, error is %v", steps, err)
+		t.Errorf("ran %d steps, err = %v", steps, err)
 	}
-	if err := c.Writing().Do(ctx, func(*Try) error { steps++; return nil }); !errors.Is(err, context.Canceled) || steps != 1 {
-		t.Errorf("%d steps, error is %v", steps, err)
+	if err := c.WriteCall().Do(ctx, func(*Try) error { steps++; return nil }); !errors.Is(err, context.Canceled) || steps != 1 {
+		t.Errorf("ran %d steps, err = %v", steps, err)
 	}
 	ok(t, c.Close())
-	write := c.Writing()
+	write := c.WriteCall()
 	if err := write.Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() || steps != 2 {
-		t.Errorf("%d steps, error is %v", steps, err)
+		t.Errorf("ran %d steps, err = %v", steps, err)
 	}
 }
 
@@ -158,7 +158,7 @@ if ARGV[1] == '' then return { 'no' } end
 redis.call('SET', KEYS[1], ARGV[1])
 return { 'ok', ARGV[1], 7 }`, func(a Answer) bool { return a.Word() == "ok" })
 
-// step sets a key, and counts how often.
+// step sets a key and counts its calls.
 func step(n *int) func(*Try) error {
 	return func(t *Try) error {
 		*n++
@@ -174,26 +174,26 @@ func TestTimeout(t *testing.T) {
 	p := redistest.NewProxy(t, s.Addr)
 	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 2 * time.Second})
 	steps := 0
-	ok(t, c.Writing().Do(t.Context(), step(&steps)))
+	ok(t, c.WriteCall().Do(t.Context(), step(&steps)))
 	p.Hang(true)
 	begin := time.Now()
-	if err := c.Writing().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("a write: %v", err)
+	if err := c.WriteCall().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("write: %v", err)
 	}
-	if err := c.Reading().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
-		t.Errorf("a read: %v", err)
+	if err := c.ReadCall().Do(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+		t.Errorf("read: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.Reading().Do(ctx, step(&steps)); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a read that must not take as long: %v", err)
+	if err := c.ReadCall().Do(ctx, step(&steps)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("read with a shorter deadline: %v", err)
 	}
 	if d := time.Since(begin); d > 30*time.Second {
-		t.Errorf("it took %v", d)
+		t.Errorf("call took %v", d)
 	}
 }
 
-// fill makes connections until the server takes no more, and returns what ends one
+// fill makes connections until the server accepts no more, and returns a function that closes one
 // of them.
 func fill(t *testing.T, addr string) (free func()) {
 	t.Helper()
@@ -218,6 +218,6 @@ func fill(t *testing.T, addr string) (free func()) {
 		}
 		conns = append(conns, conn)
 	}
-	t.Fatal("it takes any number of connections")
+	t.Fatal("server accepts any number of connections")
 	return nil
 }

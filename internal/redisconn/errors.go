@@ -13,38 +13,37 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Said returns the text of an error that Redis answered with. ok is false for any other
-// error.
-func Said(err error) (text string, ok bool) {
+// ReplyText returns the text of an error that Redis replied with. ok is false for any other error.
+func ReplyText(err error) (text string, ok bool) {
 	if e, ok := errors.AsType[redis.Error](err); ok {
 		return e.Error(), true
 	}
 	return "", false
 }
 
-// A sentence replaces the text of an error.
-type sentence struct {
+// A textError replaces the text of an error.
+type textError struct {
 	text string
 	err  error
 }
 
-func (s *sentence) Error() string { return s.text }
-func (s *sentence) Unwrap() error { return s.err }
+func (s *textError) Error() string { return s.text }
+func (s *textError) Unwrap() error { return s.err }
 
-// explain says in words that Redis did not answer. If it never did, the error has advice:
-// one end may speak TLS and the other not.
+// explain describes errors that mean that Redis did not reply. If it has never replied, the error
+// has advice, because only one end may use TLS.
 func (c *Conn) explain(err error) error {
 	var text, advice string
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		text = "no answer from Redis in time"
+		text = "timeout: no reply from Redis"
 		if c.tls {
-			advice = "; if it does not speak TLS, its URL begins with redis:// or redis-sentinel://"
+			advice = "; if it does not use TLS, its URL must start with redis:// or redis-sentinel://"
 		}
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		text = "Redis closed the connection"
 		if !c.tls {
-			advice = "; if it speaks TLS, its URL begins with rediss:// or rediss-sentinel://"
+			advice = "; if it uses TLS, its URL must start with rediss:// or rediss-sentinel://"
 		}
 	default:
 		return err
@@ -52,67 +51,65 @@ func (c *Conn) explain(err error) error {
 	if !c.answered.Load() {
 		text += advice
 	}
-	return &sentence{text, err}
+	return &textError{text, err}
 }
 
 // Untrusted reports whether the certificate of Redis could not be verified. Such an error is
-// not temporary.
+// permanent.
 func Untrusted(err error) bool {
 	_, ok := errors.AsType[*tls.CertificateVerificationError](err)
 	return ok
 }
 
-// meaning wraps an error with the matching error of package feed.
-func meaning(err error) error {
+// translate wraps an error with the corresponding error of package feed.
+func translate(err error) error {
 	if _, ours := errors.AsType[refusal](err); ours {
 		return err
 	}
-	text, answered := Said(err)
+	text, answered := ReplyText(err)
 	switch {
 	case !answered:
 		return fmt.Errorf("%w: %w", feed.ErrUnavailable, err)
 	case strings.Contains(text, "OOM command not allowed"):
 		return fmt.Errorf("%w: %w", feed.ErrFull, err)
-	case busy(err), starts(err, "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "ASK"):
+	case isBusy(err), hasPrefix(err, "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "ASK"):
 		return fmt.Errorf("%w: %w", feed.ErrUnavailable, err)
 	}
 	return err
 }
 
-// passing reports whether an error is temporary, so that another try makes
-// sense.
-func passing(err error) bool {
+// isTemporary reports whether an error is temporary, so that a retry may succeed.
+func isTemporary(err error) bool {
 	if _, ours := errors.AsType[refusal](err); ours || errors.Is(err, redis.ErrClosed) {
 		return false
 	}
-	if _, answered := Said(err); answered {
-		return busy(err)
+	if _, answered := ReplyText(err); answered {
+		return isBusy(err)
 	}
 	return true
 }
 
-// busy reports whether Redis cannot do a command now, or not on this server,
-// but can do it later or elsewhere.
-func busy(err error) bool {
-	return crowded(err) || starts(err, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MOVED")
+// isBusy reports whether Redis cannot execute a command now or on this server, but may later or on
+// another.
+func isBusy(err error) bool {
+	return isTooManyClients(err) || hasPrefix(err, "LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "NOREPLICAS", "MOVED")
 }
 
-// crowded reports whether Redis refused a connection because it has too many.
-func crowded(err error) bool { return starts(err, "max number of clients") }
+// isTooManyClients reports whether Redis rejected a connection because it has too many.
+func isTooManyClients(err error) bool { return hasPrefix(err, "max number of clients") }
 
-// Denied reports whether Redis refuses the credentials, or does not allow their user a
-// command. Such an error is not temporary.
-func Denied(err error) bool { return starts(err, "NOAUTH", "WRONGPASS", "NOPERM") }
+// Denied reports whether Redis rejected the credentials, or does not permit a command to the user.
+// Such an error is permanent.
+func Denied(err error) bool { return hasPrefix(err, "NOAUTH", "WRONGPASS", "NOPERM") }
 
-// Forbidden reports whether Redis refuses this one command: the user has no right to it,
-// or this Redis does not have it.
-func Forbidden(err error) bool { return starts(err, "NOPERM", "unknown command") }
+// Forbidden reports whether Redis rejected this one command: the user has no permission, or this
+// Redis does not implement it.
+func Forbidden(err error) bool { return hasPrefix(err, "NOPERM", "unknown command") }
 
-// starts reports whether an error that Redis answered with begins with one of the
-// words. When a command of a script is refused, Redis says so in the middle of the
-// error of the script.
-func starts(err error, words ...string) bool {
-	text, answered := Said(err)
+// hasPrefix reports whether err is a reply of Redis that starts with one of the words. If a command
+// of a script is rejected, the word is in the middle of the script's error.
+func hasPrefix(err error, words ...string) bool {
+	text, answered := ReplyText(err)
 	if !answered {
 		return false
 	}
@@ -129,8 +126,7 @@ type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
-// Refuse makes an error of a step end the call: nothing is tried again, and Do returns
-// the error as it is. (If Redis may have done an earlier try, Do returns feed.ErrUnknown
-// instead.) Use Refuse when a script refuses to do its work, and for an answer that
-// makes no sense.
+// Refuse returns an error that makes a step end the call: it is not retried, and Do returns the
+// error as it is. (If Redis may have executed an earlier try, Do returns feed.ErrUnknown instead.)
+// Use Refuse if a script refuses to do its work, and for invalid replies.
 func Refuse(err error) error { return refusal{err} }

@@ -16,8 +16,8 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// If Redis has too many connections, nothing is sent on a new one, however Redis cuts it off
-// and however go-redis greets.
+// If Redis has too many connections, nothing is sent on a new one, however Redis closes it and
+// however go-redis starts it.
 func TestTooManyClients(t *testing.T) {
 	s := redistest.Start(t, "--maxclients", "8")
 	ok(t, s.Client().ACLSetUser(t.Context(), "hub", "on", ">secret", "~*", "+@all").Err())
@@ -28,34 +28,34 @@ func TestTooManyClients(t *testing.T) {
 		c := connect(t, url, Options{})
 		steps := 0
 		for range 20 {
-			write := c.Writing()
+			write := c.WriteCall()
 			err := write.Once(t.Context(), step(&steps))
 			if !errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || write.Lost() {
-				t.Errorf("%s: a write: %v", url, err)
+				t.Errorf("%s: write: %v", url, err)
 			}
-			if err := c.Reading().Once(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
-				t.Errorf("%s: a read: %v", url, err)
+			if err := c.ReadCall().Once(t.Context(), step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+				t.Errorf("%s: read: %v", url, err)
 			}
 		}
 		if c.Cluster() {
 			continue
 		}
 		steps = 0
-		err := c.Writing().Do(t.Context(), func(try *Try) error {
+		err := c.WriteCall().Do(t.Context(), func(try *Try) error {
 			if steps == 1 {
 				free()
 			}
 			return step(&steps)(try)
 		})
 		if err != nil || steps < 2 {
-			t.Errorf("%s: when one goes, after %d tries: %v", url, steps, err)
+			t.Errorf("%s: after a connection was freed, %d tries: %v", url, steps, err)
 		}
 		ok(t, c.Close())
 	}
 }
 
-// Each error that Redis answers with becomes the error that callers look for.
-func TestMeaning(t *testing.T) {
+// Each error reply of Redis becomes the error that callers expect.
+func TestErrorsAreTranslated(t *testing.T) {
 	s := redistest.Start(t)
 	admin, ctx := s.Client(), t.Context()
 	ok(t, admin.ACLSetUser(ctx, "hub", "on", ">secret", "~*", "+@all", "-info", "-zrem").Err())
@@ -86,73 +86,73 @@ func TestMeaning(t *testing.T) {
 		{"a script's mistake", c, runs(unknown), nil, false, false, "Unknown Redis command"},
 	} {
 		steps := 0
-		for _, call := range []*Call{test.conn.Reading(), test.conn.Writing()} {
+		for _, call := range []*Call{test.conn.ReadCall(), test.conn.WriteCall()} {
 			err := call.Do(ctx, func(try *Try) error { steps++; return test.step(try) })
 			if err == nil {
-				t.Errorf("%s: no error", test.what)
+				t.Errorf("%s: got no error", test.what)
 				continue
 			}
 			for _, e := range []error{feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull} {
 				if errors.Is(err, e) != (test.is == e) {
-					t.Errorf("%s: %v", test.what, err)
+					t.Errorf("%s: got %v", test.what, err)
 				}
 			}
-			if text, answered := Said(err); !answered || !strings.Contains(text, test.says) {
-				t.Errorf("%s: Redis said %q", test.what, text)
+			if text, answered := ReplyText(err); !answered || !strings.Contains(text, test.says) {
+				t.Errorf("%s: ReplyText = %q", test.what, text)
 			}
 			if Denied(err) != test.denied || Forbidden(err) != test.forbidden {
-				t.Errorf("%s: denied %t, forbidden %t", test.what, Denied(err), Forbidden(err))
+				t.Errorf("%s: Denied = %t, Forbidden = %t", test.what, Denied(err), Forbidden(err))
 			}
 		}
 		if steps != 2 {
-			t.Errorf("%s: %d tries", test.what, steps)
+			t.Errorf("%s: got %d tries", test.what, steps)
 		}
 	}
 
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())
-	if err := c.Writing().Do(ctx, runs(set)); !errors.Is(err, feed.ErrFull) {
-		t.Errorf("full: %v", err)
+	if err := c.WriteCall().Do(ctx, runs(set)); !errors.Is(err, feed.ErrFull) {
+		t.Errorf("out of memory: %v", err)
 	}
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "0").Err())
 
 	ok(t, admin.ReplicaOf(ctx, "127.0.0.1", "1").Err())
 	steps := 0
-	write := c.Writing()
-	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != tries || write.Lost() {
-		t.Errorf("a replica, after %d tries: %v", steps, err)
+	write := c.WriteCall()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != maxTries || write.Lost() {
+		t.Errorf("replica, after %d tries: %v", steps, err)
 	}
 	ok(t, admin.ReplicaOf(ctx, "no", "one").Err())
-	ok(t, c.Writing().Do(ctx, step(&steps)))
+	ok(t, c.WriteCall().Do(ctx, step(&steps)))
 
 	s.Kill()
 	steps = 0
-	write = c.Writing()
-	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != tries || write.Lost() {
-		t.Errorf("killed, after %d tries: %v", steps, err)
+	write = c.WriteCall()
+	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != maxTries || write.Lost() {
+		t.Errorf("killed script, after %d tries: %v", steps, err)
 	}
 	steps = 0
-	if err := c.Writing().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != 1 {
-		t.Errorf("killed, after %d tries: %v", steps, err)
+	if err := c.WriteCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || steps != 1 {
+		t.Errorf("killed script, after %d tries: %v", steps, err)
 	}
 	s.Restart()
-	ok(t, c.Writing().Do(ctx, step(&steps)))
+	ok(t, c.WriteCall().Do(ctx, step(&steps)))
 }
 
-// What a step refuses is not tried again.
-func TestRefuse(t *testing.T) {
+// An error of Refuse is not retried.
+func TestRefuseIsNotRetried(t *testing.T) {
 	c := connect(t, "redis://localhost", Options{})
 	steps := 0
-	err := c.Writing().Do(t.Context(), func(*Try) error {
+	err := c.WriteCall().Do(t.Context(), func(*Try) error {
 		steps++
-		return Refuse(fmt.Errorf("this once: %w", feed.ErrGone))
+		return Refuse(fmt.Errorf("wrapped: %w", feed.ErrGone))
 	})
-	if steps != 1 || !errors.Is(err, feed.ErrGone) || err.Error() != "this once: "+feed.ErrGone.Error() {
-		t.Errorf("%d tries: %v", steps, err)
+	if steps != 1 || !errors.Is(err, feed.ErrGone) || err.Error() != "wrapped: "+feed.ErrGone.Error() {
+		t.Errorf("got %d tries: %v", steps, err)
 	}
 }
 
-// A lost answer leaves a write unknown, and only a write.
-func TestLost(t *testing.T) {
+// A lost reply makes the outcome of a write unknown, but not that of a read.
+func TestLostReplyIsUnknown(t *testing.T) {
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr)
 	c := connect(t, "redis://"+p.Addr(), Options{Timeout: 5 * time.Second})
@@ -164,66 +164,66 @@ func TestLost(t *testing.T) {
 	warm := func(n int32) {
 		t.Helper()
 		lose.Store(0)
-		ok(t, c.Reading().Do(ctx, func(try *Try) error { _, err := try.HKeys("nothing"); return err }))
+		ok(t, c.ReadCall().Do(ctx, func(try *Try) error { _, err := try.HKeys("nothing"); return err }))
 		lose.Store(n)
 		steps = 0
 	}
 
 	warm(1)
-	write := c.Writing()
+	write := c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); err != nil || steps != 2 || !write.Lost() {
-		t.Errorf("a write, %d tries: %v", steps, err)
+		t.Errorf("write, %d tries: %v", steps, err)
 	}
 	warm(1)
-	if err := c.Writing().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnknown) || steps != 1 {
-		t.Errorf("one try of a write: %v", err)
+	if err := c.WriteCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnknown) || steps != 1 {
+		t.Errorf("write with one try: %v", err)
 	}
 	warm(1)
-	if err := c.Reading().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
-		t.Errorf("one try of a read: %v", err)
+	if err := c.ReadCall().Once(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) {
+		t.Errorf("read with one try: %v", err)
 	}
 	warm(1)
-	err := c.Writing().Do(ctx, func(try *Try) error {
+	err := c.WriteCall().Do(ctx, func(try *Try) error {
 		if err := step(&steps)(try); err != nil {
 			return err
 		}
 		return Refuse(feed.ErrNoSet)
 	})
 	if !errors.Is(err, feed.ErrUnknown) || errors.Is(err, feed.ErrNoSet) || steps != 2 {
-		t.Errorf("a refusal, after one try may have been done: %v", err)
+		t.Errorf("refusal after a lost try: %v", err)
 	}
 	warm(1)
-	write = c.Writing()
+	write = c.WriteCall()
 	err = write.Once(ctx, func(try *Try) error { _, err := try.HMGet("hash", "a"); return err })
 	if !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
-		t.Errorf("a command of a write that only reads: %v", err)
+		t.Errorf("read-only command in a write call: %v", err)
 	}
 	warm(1)
-	err = c.Writing().Once(ctx, func(try *Try) error { return try.ZRem("key", "a") })
+	err = c.WriteCall().Once(ctx, func(try *Try) error { return try.ZRem("key", "a") })
 	if !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("a plain command that writes: %v", err)
+		t.Errorf("plain write command: %v", err)
 	}
 	warm(1)
-	err = c.Writing().Once(ctx, func(try *Try) error {
+	err = c.WriteCall().Once(ctx, func(try *Try) error {
 		return try.RunAll(set, 3, func(i int) ([]string, []any) { return []string{"key"}, []any{i} }, func(int, Answer) {})
 	})
 	if !errors.Is(err, feed.ErrUnknown) {
-		t.Errorf("many scripts: %v", err)
+		t.Errorf("RunAll: %v", err)
 	}
 
-	// A greeting is no write.
+	// A greeting is not a write.
 	warm(1 << 30)
 	steps = 0
-	_ = c.Writing().Do(ctx, step(&steps)) // breaks the connections that are there
-	write = c.Writing()
+	_ = c.WriteCall().Do(ctx, step(&steps)) // breaks the existing connections
+	write = c.WriteCall()
 	if err := write.Do(ctx, step(&steps)); !errors.Is(err, feed.ErrUnavailable) || write.Lost() {
-		t.Errorf("a greeting: %v", err)
+		t.Errorf("greeting: %v", err)
 	}
 }
 
-// A server that speaks TLS where the URL says that it does not, or the reverse, and one with
-// an unknown certificate, are named in words.
-func TestUnlikeServers(t *testing.T) {
+// A server that uses TLS contrary to its URL, or has an unknown certificate, gives an error with
+// advice.
+func TestTLSMismatchGivesAdvice(t *testing.T) {
 	pair := certtest.New(t)
 	certificate, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 	ok(t, err)
@@ -247,14 +247,14 @@ func TestUnlikeServers(t *testing.T) {
 		name, url, want string
 		untrusted       bool
 	}{
-		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it speaks TLS, its URL begins with rediss://", false},
-		{"TLS expected", "rediss://" + silent.Addr().String(), "no answer from Redis in time; if it does not speak TLS, its URL begins with redis://", false},
+		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it uses TLS, its URL must start with rediss://", false},
+		{"TLS expected", "rediss://" + silent.Addr().String(), "timeout: no reply from Redis; if it does not use TLS, its URL must start with redis://", false},
 		{"unknown certificate", "rediss://" + speaks.Addr().String(), "failed to verify certificate", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := connect(t, tt.url, Options{Timeout: 100 * time.Millisecond})
 			steps := 0
-			err := c.Reading().Once(t.Context(), step(&steps))
+			err := c.ReadCall().Once(t.Context(), step(&steps))
 			if !errors.Is(err, feed.ErrUnavailable) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Once() = %v, want %q", err, tt.want)
 			}
@@ -263,7 +263,7 @@ func TestUnlikeServers(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
-			if err := c.Reading().Once(ctx, step(&steps)); strings.Count(err.Error(), "deadline exceeded") > 0 {
+			if err := c.ReadCall().Once(ctx, step(&steps)); strings.Count(err.Error(), "deadline exceeded") > 0 {
 				t.Errorf("Once() = %v, want no text of package context", err)
 			}
 		})

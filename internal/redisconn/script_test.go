@@ -16,14 +16,14 @@ import (
 func TestAnswer(t *testing.T) {
 	a := Answer{"word", int64(7), nil, []byte{1}}
 	if a.Word() != "word" || a.Text(0) != "word" || a.Text(1) != "7" || a.Text(2) != "" || a.Text(3) != "" || a.Text(4) != "" || Answer(nil).Word() != "" {
-		t.Errorf("texts are %q, %q, %q, %q", a.Text(1), a.Text(2), a.Text(3), a.Text(4))
+		t.Errorf("Text() = %q, %q, %q, %q", a.Text(1), a.Text(2), a.Text(3), a.Text(4))
 	}
 	if a.Number(0) != 0 || a.Number(1) != 7 || a.Number(4) != 0 {
-		t.Errorf("numbers are %d, %d, %d", a.Number(0), a.Number(1), a.Number(4))
+		t.Errorf("Number() = %d, %d, %d", a.Number(0), a.Number(1), a.Number(4))
 	}
 }
 
-// A script runs although Redis does not know it yet, or has forgotten it.
+// A script runs even if Redis does not know it yet or has forgotten it.
 func TestRun(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
 		c := connect(t, url, Options{})
@@ -31,10 +31,10 @@ func TestRun(t *testing.T) {
 			if flush {
 				ok(t, s.Client().ScriptFlush(t.Context()).Err())
 			}
-			ok(t, c.Writing().Do(t.Context(), func(try *Try) error {
+			ok(t, c.WriteCall().Do(t.Context(), func(try *Try) error {
 				a, err := try.Run(set, []string{"key"}, "value")
 				if a.Word() != "ok" || a.Text(1) != "value" || a.Number(2) != 7 {
-					t.Errorf("answer is %q", a)
+					t.Errorf("Run() = %q", a)
 				}
 				return err
 			}))
@@ -42,10 +42,10 @@ func TestRun(t *testing.T) {
 		for source, want := range map[string]Answer{
 			`return 'text'`: {"text"}, `return 5`: {int64(5)}, `return false`: {nil}, `return { 'a', false, 3 }`: {"a", nil, int64(3)}, `return {}`: {},
 		} {
-			ok(t, c.Reading().Do(t.Context(), func(try *Try) error {
+			ok(t, c.ReadCall().Do(t.Context(), func(try *Try) error {
 				a, err := try.Run(NewScript(source, nil), []string{"key"})
 				if !slices.Equal(a, want) {
-					t.Errorf("%s: %q", source, a)
+					t.Errorf("Run(%s) = %q", source, a)
 				}
 				return err
 			}))
@@ -53,8 +53,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Of many runs each has its answer, wherever its key is, and whether or not Redis
-// knows the script.
+// Each of many runs has its answer, wherever its key is, and whether or not Redis knows the script.
 func TestRunAll(t *testing.T) {
 	twice := NewScript(`if ARGV[1] == '3' then error('not three') end return ARGV[1] * 2`, nil)
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
@@ -62,7 +61,7 @@ func TestRunAll(t *testing.T) {
 		const n = 100
 		run := func(no int) (answers map[int]int64, err error) {
 			answers = make(map[int]int64)
-			err = c.Writing().Once(t.Context(), func(try *Try) error {
+			err = c.WriteCall().Once(t.Context(), func(try *Try) error {
 				return try.RunAll(twice, n, func(i int) ([]string, []any) {
 					if i == no {
 						return []string{fmt.Sprint(i)}, []any{3}
@@ -78,24 +77,24 @@ func TestRunAll(t *testing.T) {
 			}
 			answers, err := run(n)
 			if err != nil || len(answers) != n {
-				t.Errorf("%d answers, %v", len(answers), err)
+				t.Errorf("RunAll() gave %d answers, %v", len(answers), err)
 			}
 			answers, err = run(17)
 			if err == nil || !strings.Contains(err.Error(), "not three") || len(answers) != n-1 {
-				t.Errorf("%d answers, %v", len(answers), err)
+				t.Errorf("RunAll() gave %d answers, %v", len(answers), err)
 			}
 			for i, a := range answers {
 				if a != int64(2*(1000+i)) {
-					t.Errorf("run %d answers %d", i, a)
+					t.Errorf("answer of run %d = %d", i, a)
 				}
 			}
 		}
-		ok(t, c.Writing().Once(t.Context(), func(try *Try) error { return try.RunAll(twice, 0, nil, nil) }))
+		ok(t, c.WriteCall().Once(t.Context(), func(try *Try) error { return try.RunAll(twice, 0, nil, nil) }))
 	})
 }
 
-// Without replicas, a write that waits for them ends with ErrUnknown. A script that writes
-// nothing does not, and neither does one that does not wait.
+// Without replicas, a write that waits for them ends with ErrUnknown. A script that writes nothing
+// does not, nor does one that does not wait.
 func TestWait(t *testing.T) {
 	onBoth(t, func(t *testing.T, s *redistest.Server, url string) {
 		c := connect(t, url, Options{Wait: 1, WaitTimeout: 20 * time.Millisecond})
@@ -103,29 +102,29 @@ func TestWait(t *testing.T) {
 		ctx := t.Context()
 		wait := func(c *Conn, value string) (a Answer, err error) {
 			steps := 0
-			err = c.Writing().Do(ctx, func(try *Try) (err error) {
+			err = c.WriteCall().Do(ctx, func(try *Try) (err error) {
 				steps++
 				a, err = try.RunWait(set, []string{"key"}, value)
 				return err
 			})
 			if steps != 1 {
-				t.Errorf("%d tries", steps)
+				t.Errorf("got %d tries", steps)
 			}
 			return a, err
 		}
 		for range 2 {
 			ok(t, s.Client().ScriptFlush(ctx).Err())
 			_, err := wait(c, "value")
-			if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "0 replicas have it, and 1 are waited for") {
-				t.Errorf("error is %v", err)
+			if !errors.Is(err, feed.ErrUnknown) || strings.Count(err.Error(), feed.ErrUnknown.Error()) != 1 || !strings.Contains(err.Error(), "confirmed by 0 replicas, want 1") {
+				t.Errorf("got error %v", err)
 			}
 			if a, err := wait(c, ""); err != nil || a.Word() != "no" {
-				t.Errorf("nothing written: %q, %v", a, err)
+				t.Errorf("RunWait() of a script that wrote nothing = %q, %v", a, err)
 			}
 		}
 		steps := 0
-		ok(t, c.Writing().Do(ctx, step(&steps)))
-		ok(t, connect(t, url, Options{}).Writing().Do(ctx, func(try *Try) error {
+		ok(t, c.WriteCall().Do(ctx, step(&steps)))
+		ok(t, connect(t, url, Options{}).WriteCall().Do(ctx, func(try *Try) error {
 			_, err := try.RunWait(set, []string{"key"}, "value")
 			return err
 		}))
@@ -136,23 +135,23 @@ func TestWait(t *testing.T) {
 		replica := redistest.Start(t, "--replicaof", host+" "+port)
 		until(t, func() bool { _, err := wait(c, "replicated"); return err == nil })
 		if v := replica.Client().Get(ctx, "key").Val(); v != "replicated" {
-			t.Errorf("the replica has %q", v)
+			t.Errorf("value at the replica = %q", v)
 		}
 		ok(t, s.Client().ScriptFlush(ctx).Err())
 		if a, err := wait(patient, "again"); err != nil || a.Text(1) != "again" {
-			t.Errorf("answer is %q, %v", a, err)
+			t.Errorf("RunWait() = %q, %v", a, err)
 		}
 	})
 }
 
-// until waits until something is so.
+// until waits until so returns true.
 func until(t testing.TB, so func() bool) {
 	t.Helper()
 	limit, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	for n := 1; !so(); n++ {
 		if limit.Err() != nil {
-			t.Fatal("it does not come to be so")
+			t.Fatal("timeout")
 		}
 	}
 }

@@ -10,19 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Try is one try of a step of a Call: its methods send to Redis. It must not
-// be used after the step. Its errors are raw: the step returns them, and Do
-// translates them. The plain commands only read, unless they say otherwise.
+// A Try is one try of a step of a Call: its methods send commands to Redis. It must not be used
+// after the step returns. Its errors are raw: the step returns them, and Do translates them. The
+// methods only read unless their comments state otherwise.
 type Try struct {
-	conn  *Conn
-	node  redis.UniversalClient // what commands are sent to: all of Redis, or one server
-	ctx   context.Context       // for commands that only read
-	noted context.Context       // for commands that may write: if an answer is lost, the Call notes it
+	conn     *Conn
+	node     redis.UniversalClient // where commands are sent: all of Redis, or one server
+	ctx      context.Context       // for commands that only read
+	writeCtx context.Context       // for commands that may write: the Call records lost replies
 }
 
-// EachMaster calls do for each server that takes writes, with a Try that speaks to
-// that server alone. In a Cluster the calls run concurrently. It returns the first
-// error.
+// EachMaster calls do for each master, with a Try that sends to that server alone. In a Cluster the
+// calls run concurrently. It returns the first error.
 func (t *Try) EachMaster(do func(*Try) error) error {
 	if t.conn.cluster == nil {
 		return do(t)
@@ -34,11 +33,10 @@ func (t *Try) EachMaster(do func(*Try) error) error {
 	})
 }
 
-// Info returns what a server says about itself. In a Cluster it is for use in
-// EachMaster.
+// Info returns the output of INFO. In a Cluster it must be called within EachMaster.
 func (t *Try) Info() (string, error) { return t.node.Info(t.ctx).Result() }
 
-// Slots returns how many slots of a Cluster a server serves.
+// Slots returns the number of slots of a Cluster that a server serves.
 func (t *Try) Slots() (int, error) {
 	text, err := t.node.ClusterNodes(t.ctx).Result()
 	if err != nil {
@@ -51,7 +49,7 @@ func (t *Try) Slots() (int, error) {
 			continue
 		}
 		for _, field := range fields[8:] {
-			if strings.HasPrefix(field, "[") { // a slot that is being moved
+			if strings.HasPrefix(field, "[") { // a slot that is being migrated
 				continue
 			}
 			first, last, isRange := strings.Cut(field, "-")
@@ -69,8 +67,8 @@ func (t *Try) Slots() (int, error) {
 	return slots, nil
 }
 
-// MemoryUsage returns about how much memory keys take together, in one round trip. A
-// missing key takes none. All keys must be in one slot.
+// MemoryUsage returns the approximate memory usage of keys together, in one round trip. A missing
+// key uses none. All keys must be in one slot.
 func (t *Try) MemoryUsage(keys []string) (bytes int64, err error) {
 	replies := make([]*redis.IntCmd, len(keys))
 	_, err = t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
@@ -92,16 +90,16 @@ func (t *Try) MemoryUsage(keys []string) (bytes int64, err error) {
 	return bytes, nil
 }
 
-// HKeys returns the names of the fields of a hash, in no order.
+// HKeys returns the names of the fields of a hash, in no particular order.
 func (t *Try) HKeys(key string) ([]string, error) { return t.node.HKeys(t.ctx, key).Result() }
 
-// HMGet returns fields of a hash, nil for a field that is not there.
+// HMGet returns fields of a hash, nil for a missing field.
 func (t *Try) HMGet(key string, fields ...string) (Answer, error) {
 	return t.node.HMGet(t.ctx, key, fields...).Result()
 }
 
-// HMGetAll is HMGet for many hashes, in one round trip. The answer is nil for a
-// hash that could not be read, and the error is that of the first of them.
+// HMGetAll is HMGet for many hashes, in one round trip. The answer is nil for a hash that could not
+// be read, and the error is that of the first of them.
 func (t *Try) HMGetAll(keys []string, fields ...string) ([]Answer, error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -122,8 +120,8 @@ func (t *Try) HMGetAll(keys []string, fields ...string) ([]Answer, error) {
 	return answers, err
 }
 
-// HMGetEach is HMGet for many hashes of one slot, each with fields of its own, in one
-// round trip. Redis reads them one after the other, in this order.
+// HMGetEach is HMGet for many hashes of one slot, each with its own fields, in one round trip.
+// Redis reads them in order.
 func (t *Try) HMGetEach(keys []string, fields [][]string) ([]Answer, error) {
 	replies := make([]*redis.SliceCmd, len(keys))
 	if _, err := t.node.Pipelined(t.ctx, func(p redis.Pipeliner) error {
@@ -141,17 +139,17 @@ func (t *Try) HMGetEach(keys []string, fields [][]string) ([]Answer, error) {
 	return answers, nil
 }
 
-// ZRem removes a member of a sorted set. It writes, and waits for no replica.
-func (t *Try) ZRem(key, member string) error { return t.node.ZRem(t.noted, key, member).Err() }
+// ZRem removes a member of a sorted set. It writes, without waiting for replicas.
+func (t *Try) ZRem(key, member string) error { return t.node.ZRem(t.writeCtx, key, member).Err() }
 
 // A Message is an entry of a stream.
 type Message struct {
 	ID    string
-	Value string // of the one field that was asked for; "" if the entry does not have it
+	Value string // value of the requested field; "" if the entry does not have it
 }
 
-// XRange returns the oldest messages of a stream that come after an ID, with one
-// field of each, at most limit.
+// XRange returns the oldest messages of a stream after an ID, at most limit, with one field of
+// each.
 func (t *Try) XRange(key, after, field string, limit int) ([]Message, error) {
 	found, err := t.node.XRangeN(t.ctx, key, "("+after, "+", int64(limit)).Result()
 	if err != nil {
@@ -165,9 +163,8 @@ func (t *Try) XRange(key, after, field string, limit int) ([]Message, error) {
 	return messages, nil
 }
 
-// XNewest returns the ID of the newest message of each stream, "" for one that is
-// empty, in one round trip. When some nodes fail, it returns the IDs of the other
-// nodes, with the error.
+// XNewest returns the ID of the newest message of each stream, "" for an empty one, in one round
+// trip. If some nodes fail, it returns the IDs of the other nodes and the error.
 func (t *Try) XNewest(keys []string) ([]string, error) {
 	if len(keys) == 0 {
 		return nil, nil

@@ -14,13 +14,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errUnescaped is all that is said of a URL in which anything may be a part of the password.
-var errUnescaped = errors.New("it cannot be read: check that special characters of the user and the password are written as %XX")
+// errUnescaped is the only error for a URL in which any part may belong to the password.
+var errUnescaped = errors.New("invalid URL; check that special characters in the user and the password are escaped as %XX")
 
 // WithoutSecret returns the scheme, the hosts and the path of a URL, or its scheme alone if the
-// rest may have a part of the password.
+// rest may contain a part of the password.
 func WithoutSecret(url string) string {
-	scheme, _, hosts, rest, sure := split(url)
+	scheme, _, hosts, rest, sure := splitURL(url)
 	if !sure {
 		return scheme + "://"
 	}
@@ -28,9 +28,9 @@ func WithoutSecret(url string) string {
 	return scheme + "://" + hosts + path
 }
 
-// split returns the parts of a URL. It is not sure of them if an @ is in the rest: a /, ? or # in
-// the password may have ended the hosts.
-func split(url string) (scheme, user, hosts, rest string, sure bool) {
+// splitURL returns the parts of a URL. sure is false if the rest contains an @: a /, ? or # in the
+// password may have ended the hosts.
+func splitURL(url string) (scheme, user, hosts, rest string, sure bool) {
 	scheme, rest, _ = strings.Cut(url, "://")
 	end := strings.IndexAny(rest+"/", "/?#")
 	hosts, rest = rest[:end], rest[end:]
@@ -38,12 +38,12 @@ func split(url string) (scheme, user, hosts, rest string, sure bool) {
 	return scheme, hosts[:i], hosts[i:], rest, !strings.Contains(rest, "@")
 }
 
-// parseURL reads a URL, see Open. An error has no secret in it.
+// parseURL parses a URL, see Open. The error contains no secret.
 func parseURL(text string) (o *redis.UniversalOptions, err error) {
 	if !strings.Contains(text, "://") {
-		return nil, errors.New("it is not a URL such as redis://localhost:6379")
+		return nil, errors.New("invalid URL; want a URL such as redis://localhost:6379")
 	}
-	scheme, user, hosts, rest, sure := split(text)
+	scheme, user, hosts, rest, sure := splitURL(text)
 	o = &redis.UniversalOptions{}
 	secure, sentinel := false, false
 	switch scheme {
@@ -55,7 +55,7 @@ func parseURL(text string) (o *redis.UniversalOptions, err error) {
 	case "rediss-sentinel":
 		secure, sentinel = true, true
 	default:
-		return nil, fmt.Errorf("its scheme is %q: use redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
+		return nil, fmt.Errorf("invalid scheme %q; use redis, rediss, unix, redis-sentinel or rediss-sentinel", scheme)
 	}
 	defer func() {
 		if err != nil && !sure {
@@ -68,23 +68,23 @@ func parseURL(text string) (o *redis.UniversalOptions, err error) {
 		return nil, errUnescaped
 	}
 	if u.Fragment != "" {
-		return nil, errors.New("it has a fragment: write # in a password as %23")
+		return nil, errors.New("fragments are not allowed; write # in a password as %23")
 	}
 	o.Username = u.User.Username()
 	o.Password, _ = u.User.Password()
 	if scheme == "unix" {
 		if hosts != "" || u.Path == "" {
-			return nil, errors.New("a unix URL is unix:///path/of/the/socket")
+			return nil, errors.New("invalid unix URL; want unix:///path/of/the/socket")
 		}
 		o.Addrs = []string{u.Path} // go-redis knows a path by its slash
-		return o, query(o, u, nil)
+		return o, parseQuery(o, u, nil)
 	}
 	port := "6379"
 	if sentinel {
 		port = "26379"
 	}
 	for host := range strings.SplitSeq(hosts, ",") {
-		addr, err := address(strings.TrimSpace(host), port)
+		addr, err := parseAddress(strings.TrimSpace(host), port)
 		if err != nil {
 			return nil, err
 		}
@@ -92,17 +92,17 @@ func parseURL(text string) (o *redis.UniversalOptions, err error) {
 	}
 	if db := strings.Trim(u.Path, "/"); db != "" {
 		if o.DB, err = strconv.Atoi(db); err != nil || o.DB < 0 {
-			return nil, fmt.Errorf("its path %q is not the number of a database", u.Path)
+			return nil, fmt.Errorf("invalid database number in path %q", u.Path)
 		}
 	}
 	if secure {
 		o.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	if err := query(o, u, o.TLSConfig); err != nil {
+	if err := parseQuery(o, u, o.TLSConfig); err != nil {
 		return nil, err
 	}
 	if sentinel != (o.MasterName != "") {
-		return nil, errors.New("?master=NAME is required in a redis-sentinel URL, and not allowed in any other")
+		return nil, errors.New("?master=NAME is required in a redis-sentinel URL and not allowed in any other")
 	}
 	if !sentinel && (len(o.Addrs) > 1 || o.IsClusterMode) && o.DB != 0 {
 		return nil, fmt.Errorf("a Redis Cluster has no database %d", o.DB)
@@ -110,26 +110,26 @@ func parseURL(text string) (o *redis.UniversalOptions, err error) {
 	return o, nil
 }
 
-// address reads host, host:port, [v6] or [v6]:port.
-func address(s, port string) (string, error) {
+// parseAddress parses host, host:port, [v6] or [v6]:port.
+func parseAddress(s, port string) (string, error) {
 	if host, p, err := net.SplitHostPort(s); err == nil {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 || host == "" {
-			return "", fmt.Errorf("%q is not a host and port", s)
+			return "", fmt.Errorf("invalid host and port %q", s)
 		}
 		return s, nil
 	}
 	host := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
 	if host == "" || strings.ContainsAny(host, "[] ") || strings.Contains(host, ":") && host == s {
-		return "", fmt.Errorf("%q is not a host: write host, host:port or [address]:port, and commas between several", s)
+		return "", fmt.Errorf("invalid host %q; want host, host:port or [address]:port, separated by commas", s)
 	}
 	return net.JoinHostPort(host, port), nil
 }
 
-// query reads the options in a URL's query.
-func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
+// parseQuery parses the options in a URL's query.
+func parseQuery(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
 	values, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return errors.New("its query, after the question mark, cannot be read")
+		return errors.New("invalid query after the question mark")
 	}
 	for name, v := range values {
 		value := v[len(v)-1]
@@ -144,21 +144,21 @@ func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
 			o.SentinelPassword = value
 		case "cluster":
 			if o.IsClusterMode, err = strconv.ParseBool(value); err != nil {
-				return errors.New("its cluster must be true or false")
+				return errors.New("cluster must be true or false")
 			}
 		case "db":
 			if o.DB, err = strconv.Atoi(value); err != nil || o.DB < 0 {
-				return errors.New("its db is not the number of a database")
+				return errors.New("db is not a database number")
 			}
 		case "ca_file":
 			if secure == nil {
-				return errors.New("it has a ca_file but no TLS: use rediss")
+				return errors.New("ca_file requires TLS; use rediss")
 			}
 			if secure.RootCAs, err = readCA(value); err != nil {
 				return err
 			}
 		default:
-			return fmt.Errorf("it has %q: known are ca_file, client_name, cluster, db, master, sentinel_username and sentinel_password", name)
+			return fmt.Errorf("unknown option %q; want ca_file, client_name, cluster, db, master, sentinel_username or sentinel_password", name)
 		}
 	}
 	return nil
@@ -167,11 +167,11 @@ func query(o *redis.UniversalOptions, u *url.URL, secure *tls.Config) error {
 func readCA(path string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("its ca_file: %w", err)
+		return nil, fmt.Errorf("read ca_file: %w", err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("its ca_file %s has no certificate", path)
+		return nil, fmt.Errorf("read ca_file %s: no certificate found", path)
 	}
 	return pool, nil
 }

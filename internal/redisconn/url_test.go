@@ -28,11 +28,11 @@ func TestParseURL(t *testing.T) {
 	} {
 		o, err := parseURL(test.url)
 		if err != nil {
-			t.Errorf("%s: %v", test.url, err)
+			t.Errorf("parseURL(%s): %v", test.url, err)
 			continue
 		}
 		if !reflect.DeepEqual(o.Addrs, test.addrs) || o.DB != test.db || (o.TLSConfig != nil) != test.tls || o.MasterName != test.master || o.Username != test.user {
-			t.Errorf("%s is %+v", test.url, o)
+			t.Errorf("parseURL(%s) = %+v", test.url, o)
 		}
 	}
 	for _, bad := range []string{
@@ -41,9 +41,9 @@ func TestParseURL(t *testing.T) {
 		"redis://a?ca_file=x", "rediss://a?ca_file=/nowhere", "unix://host/path", "unix://", "redis://::1", "redis://a?cluster=x",
 	} {
 		if _, err := parseURL(bad); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("parseURL(%q) succeeded", bad)
 		} else if strings.Contains(err.Error(), "cret@") || strings.Contains(err.Error(), "se\"") || strings.Contains(err.Error(), `"cret`) || strings.Contains(err.Error(), "/cret") {
-			t.Errorf("%q: the error has a secret in it: %v", bad, err)
+			t.Errorf("parseURL(%q): error contains a secret: %v", bad, err)
 		}
 	}
 	for url, want := range map[string]string{
@@ -51,7 +51,7 @@ func TestParseURL(t *testing.T) {
 		"redis://u:se/cret@a": "redis://", "redis://u:1?secret@a": "redis://", "redis://u:se#cret@a": "redis://", "redis://u:p@se?cret@a": "redis://",
 	} {
 		if got := WithoutSecret(url); got != want {
-			t.Errorf("%s without secrets is %s, want %s", url, got, want)
+			t.Errorf("WithoutSecret(%s) = %s, want %s", url, got, want)
 		}
 	}
 }

@@ -1,8 +1,8 @@
-// Package reread reads files and documents regularly, because they may be replaced while the
-// process runs.
+// Package reread polls files and documents, because they may be replaced while the process is
+// running.
 //
-// A version that is not valid leaves the last good one in force. It reads the tokens file, the keys
-// of an identity provider, and certificates.
+// If a new version is invalid, the last valid one remains in effect. It is used for the tokens
+// file, the keys of an identity provider, and certificates.
 package reread
 
 import (
@@ -14,55 +14,53 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// Every is how often a file is read.
-const Every = 2 * time.Second
+// DefaultPause is the default time between two readings.
+const DefaultPause = 2 * time.Second
 
-// A Document is read again and again. While it cannot be used, its last good content
-// stays in force; the log says so once for each error, and Err returns the error.
+// A Document is read periodically. While it is invalid, its last valid content remains in effect;
+// each error is logged once, and Err returns it.
 type Document struct {
-	What string // the name of the document in the log: "the tokens file"
+	What string // name of the document in the log, such as "the tokens file"
 	Log  *slog.Logger
-	// Read reads the document, keeps its content, and reports whether the content
-	// changed.
+	// Read reads the document, stores its content, and reports whether the content changed.
 	Read func(context.Context) (changed bool, err error)
-	// Pause returns the time until the next reading. It gets the error of the last one.
-	// Nil: Every.
+	// Pause returns the time until the next reading, given the error of the last one. If nil, it is
+	// DefaultPause.
 	Pause func(error) time.Duration
-	// Asked.Wake makes Watch read the document at once. Nil: never.
-	Asked backoff.Wakeup
+	// Requested.Wake makes Watch read the document immediately. It may be nil.
+	Requested backoff.Wakeup
 
 	mu  sync.Mutex
 	err error
 }
 
-// Watch reads the document after each pause, until ctx is done. Only one goroutine may
-// call it.
+// Watch reads the document after each pause, until ctx is done. It must not be called concurrently.
 func (d *Document) Watch(ctx context.Context) {
 	for {
-		pause := Every
+		pause := DefaultPause
 		if d.Pause != nil {
 			pause = d.Pause(d.Err())
 		}
-		if backoff.SleepOrWake(ctx, pause, d.Asked) != nil {
+		if backoff.SleepOrWake(ctx, pause, d.Requested) != nil {
 			return
 		}
 		before := d.Err()
-		changed, err := d.Look(ctx)
+		changed, err := d.Load(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && (before == nil || before.Error() != err.Error()):
-			d.Log.Error(d.What+" cannot be used: what was read before stays in force", "err", err)
+			d.Log.Error(d.What+" is invalid; the previous content remains in effect", "err", err)
 		case changed:
-			d.Log.Info(d.What + " changed, and the change is in force")
+			d.Log.Info(d.What + " changed; the new content is in effect")
 		case err == nil && before != nil:
-			d.Log.Info(d.What + " can be used again, and did not change")
+			d.Log.Info(d.What + " is valid again and unchanged")
 		}
 	}
 }
 
-// Look reads the document once. It reports whether it changed.
-func (d *Document) Look(ctx context.Context) (changed bool, err error) {
+// Load reads the document once. It reports whether it changed.
+func (d *Document) Load(ctx context.Context) (changed bool, err error) {
 	changed, err = d.Read(ctx)
 	d.mu.Lock()
 	d.err = err
@@ -70,8 +68,7 @@ func (d *Document) Look(ctx context.Context) (changed bool, err error) {
 	return changed, err
 }
 
-// Err returns why the present document is not in force. It returns nil if it is
-// in force.
+// Err returns why the current document is not in effect, or nil if it is.
 func (d *Document) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -38,24 +38,24 @@ var (
 // Called records the result of a request to a callback.
 func (r activityRecorder) Called(o callback.Outcome) {
 	if o.Error == "" {
-		r.Right(o.Kind, o.Set, o.ID.String())
+		r.ClearFailure(o.Kind, o.Set, o.ID.String())
 		return
 	}
-	r.Went(activity.Failure{Kind: o.Kind, Set: o.Set, About: o.ID.String(), By: o.By, Where: o.Callback, Status: o.Status, Text: o.Error, Final: o.Final})
+	r.AddFailure(activity.Failure{Kind: o.Kind, Set: o.Set, About: o.ID.String(), By: o.By, Where: o.Callback, Status: o.Status, Text: o.Error, Final: o.Final})
 }
 
 // polled records the result of a poll of the source of a set.
 func (r activityRecorder) polled(set, source string, err error) {
 	if err == nil {
-		r.Right(sourceFailure, set, "")
+		r.ClearFailure(sourceFailure, set, "")
 		return
 	}
-	r.Went(activity.Failure{Kind: sourceFailure, Set: set, Where: source, Text: err.Error()})
+	r.AddFailure(activity.Failure{Kind: sourceFailure, Set: set, Where: source, Text: err.Error()})
 }
 
 // Proved records a proof of a destination.
 func (r activityRecorder) Proved(req *http.Request, name string, proof audit.Proof) {
-	r.Recorder.Proved(activity.Proof{
+	r.Recorder.AddProof(activity.Proof{
 		Set: proof.Set, Name: name, By: websub.Requester(req), Prefix: proof.Prefix, Compared: string(proof.By), Cursor: proof.Cursor, Count: proof.Count,
 	})
 }

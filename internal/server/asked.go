@@ -37,7 +37,7 @@ func (s *site) serveRequests(w http.ResponseWriter, r *http.Request) error {
 	if err := access.MayFollow(r.Context(), set); err != nil {
 		return err
 	}
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	if access.FromContext(r.Context()).Rights.Operate() {

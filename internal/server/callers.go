@@ -90,7 +90,7 @@ func (c *callers) identify(r *http.Request) (caller access.Caller, err error) {
 	}
 	if err == nil {
 		caller.IsPrivate = c.isPrivate
-		trail.From(r.Context()).As(caller.Name)
+		trail.FromContext(r.Context()).SetCaller(caller.Name)
 	}
 	return caller, err
 }

@@ -31,7 +31,7 @@ func TestNewReportsInvalidFields(t *testing.T) {
 		{"Redis without URL", Config{RedisURL: "redis://x"}, []string{"Config.BaseURL: got none"}},
 		{"NATS without Redis", Config{Data: "x", NATSURL: "nats://x"}, []string{"Config.NATSURL"}},
 		{"certificate without key", Config{Data: "x", TLSCertFile: pair.Cert}, []string{"Config.TLSCertFile: got only one of"}},
-		{"invalid key", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, []string{"Config.TLSCertFile: read the certificate in"}},
+		{"invalid key", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Cert}, []string{"Config.TLSCertFile: read certificate"}},
 		{"TLS with an http URL", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "http://hub.example.org"}, []string{"Config.BaseURL: got http://hub.example.org, want https"}},
 		{"TLS", Config{Data: "x", TLSCertFile: pair.Cert, TLSKeyFile: pair.Key, BaseURL: "https://hub.example.org"}, nil},
 		{"password in the URL", Config{Data: "x", BaseURL: "https://me:secret@hub.example.org"}, []string{"Config.BaseURL: want a URL"}},

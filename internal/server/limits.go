@@ -67,7 +67,7 @@ func (c *callers) limited(next http.Handler) http.Handler {
 // proxy. For others the connection itself counts; see limit.Listener. Operators with a token are
 // exempt.
 func (c *callers) addressShare(r *http.Request, caller access.Caller) *limit.User {
-	if !forwarded.Behind(r) || c.authenticator != nil && caller.Rights.Operate() {
+	if !forwarded.ViaProxy(r) || c.authenticator != nil && caller.Rights.Operate() {
 		return nil
 	}
 	return c.share.Address(forwarded.Client(r))

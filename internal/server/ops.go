@@ -61,7 +61,7 @@ func (o *ops) operator(action trail.Action, h problem.Handler) http.Handler {
 		if err != nil {
 			return err
 		}
-		trail.From(r.Context()).Begin(action, "")
+		trail.FromContext(r.Context()).SetAction(action, "")
 		if err := access.MayOperate(access.NewContext(r.Context(), caller)); err != nil {
 			return err
 		}

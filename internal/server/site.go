@@ -110,7 +110,7 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 
 // Publish handles a POST to the topic of a set.
 func (s *site) Publish(w http.ResponseWriter, r *http.Request, set string) error {
-	trail.From(r.Context()).Begin(trail.Publish, set)
+	trail.FromContext(r.Context()).SetAction(trail.Publish, set)
 	if err := access.MayPublish(r.Context(), set); err != nil {
 		return err
 	}

@@ -82,8 +82,8 @@ func TestDescribeAndDeleteSet(t *testing.T) {
 		{`{"title":"a\nb"}`, "one line"},
 		{`{"titel":"a"}`, `unknown member "titel"; did you mean "title"?`},
 		{`{"url":"a"}`, `invalid body: unknown member "url"; want {"title"`},
-		{`{"changelist":"http://127.0.0.1:9000/list"}`, "a changelist at 127.0.0.1 is not allowed"},
-		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "a source at 10.1.2.3 is not allowed"},
+		{`{"changelist":"http://127.0.0.1:9000/list"}`, "the changelist's address 127.0.0.1 is not allowed"},
+		{`{"source":"http://10.1.2.3/sitemap.xml"}`, "the source's address 10.1.2.3 is not allowed"},
 		{`{"changelist":"` + h.URL + `/sets/other/changelist.xml"}`, "the changelist is on this hub"},
 		{`{"private":true}`, "RSHUB_TOKENS_FILE"}, // requires tokens
 	} {

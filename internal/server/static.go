@@ -26,7 +26,7 @@ func newStaticDocument(text, mediaType string) *staticDocument {
 
 // serve serves the document to every caller, because it contains nothing about sets.
 func (d *staticDocument) serve(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	h := w.Header()

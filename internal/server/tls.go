@@ -35,7 +35,7 @@ func enableTLS(srv *http.Server, files *certificate.Files) {
 // warnCertificateName logs a warning if the certificate is not valid for the host in base.
 func (s *Server) warnCertificateName(base feed.Base) {
 	if s.certificate != nil {
-		if err := s.certificate.Names(hostName(string(base))); err != nil {
+		if err := s.certificate.VerifyHost(hostName(string(base))); err != nil {
 			s.log.Warn("the certificate is not valid for the host in the hub's URL, so clients will refuse it", "url", base, "err", err)
 		}
 	}

@@ -208,14 +208,14 @@ func TestCertificateReload(t *testing.T) {
 	serial(1)
 	ends := time.Now().Add(48 * time.Hour).Truncate(time.Second)
 	s.pair.Renew(ends)
-	s.waitForLog("changed, and the change is in force")
+	s.waitForLog("changed; the new content is in effect")
 	serial(2)
 	if got := s.metric("rshub_certificate_expires_timestamp_seconds"); got != float64(ends.Unix()) {
 		t.Errorf("metric of the expiry = %v, want %v", got, ends.Unix())
 	}
 	s.pair.Write(s.pair.Key, []byte("invalid key"))
-	s.waitForLog("what was read before stays in force")
-	if ready, checks := readiness(t, s.testHub); !ready || checks["certificate"].Required || !strings.HasPrefix(checks["certificate"].Reason, "read the certificate in ") {
+	s.waitForLog("the previous content remains in effect")
+	if ready, checks := readiness(t, s.testHub); !ready || checks["certificate"].Required || !strings.HasPrefix(checks["certificate"].Reason, "read certificate ") {
 		t.Errorf("readyz: got %t, %v, want ready with an error of the certificate", ready, checks)
 	}
 	s.publish(5, 10)

@@ -185,7 +185,7 @@ func TestAuditLog(t *testing.T) {
 		full.Publish("demo")
 		testutil.Until(t, "readyz reports the failure", func() bool {
 			ready, checks := readiness(t, full)
-			return ready && !checks["audit_log"].Required && strings.HasPrefix(checks["audit_log"].Reason, "write the audit log: ")
+			return ready && !checks["audit_log"].Required && strings.HasPrefix(checks["audit_log"].Reason, "write audit log: ")
 		})
 		if full.metric("rshub_audit_log_lost_total") != 1 {
 			t.Error("got no lost line in the metrics, want 1")

@@ -58,7 +58,7 @@ func parseLimit(r *http.Request) (int, error) {
 // details=1, the list includes activity, followers and the number of resources. A truncated list
 // has the URL of the next one.
 func (s *Server) ServeAll(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	limit, err := parseLimit(r)

@@ -122,12 +122,12 @@ func (s *Server) ServeOne(w http.ResponseWriter, r *http.Request, set string) er
 	case http.MethodGet, http.MethodHead:
 		err = access.MayFollow(ctx, set)
 	case http.MethodPut:
-		trail.From(ctx).Begin(trail.Describe, set)
+		trail.FromContext(ctx).SetAction(trail.Describe, set)
 		if err = access.MayPublish(ctx, set); err == nil {
 			err = withAdvice(s.put(w, r, set), retryDescribe)
 		}
 	case http.MethodDelete:
-		trail.From(ctx).Begin(trail.Delete, set)
+		trail.FromContext(ctx).SetAction(trail.Delete, set)
 		if err = access.MayOperate(ctx); err == nil {
 			err = withAdvice(s.delete(ctx, set), "unknown whether the set was deleted; check with GET, and retry only if the set still exists and was not created again in the meantime")
 		}

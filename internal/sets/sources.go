@@ -38,7 +38,7 @@ func (s *Server) ServeSources(w http.ResponseWriter, r *http.Request) error {
 	if err := access.MayOperate(r.Context()); err != nil {
 		return err
 	}
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	states, err := s.memory.Sets(r.Context())

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-var errDuration = errors.New("a duration is a number with its unit, such as 90s, 10m, 2h or 90d")
+var errDuration = errors.New("invalid duration; want a number with a unit, such as 90s, 10m, 2h or 90d")
 
-// ParseDuration reads a duration as time.ParseDuration does, and days of 24 hours before
-// the rest: 90d, 1d12h.
+// ParseDuration parses a duration as time.ParseDuration does, optionally preceded by days of 24
+// hours: 90d, 1d12h.
 func ParseDuration(text string) (time.Duration, error) {
 	days, rest, ok := strings.Cut(text, "d")
 	if !ok {
@@ -35,7 +35,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return all + d, nil
 }
 
-// A duration is the value of a flag that ParseDuration reads.
+// A duration is a flag.Value that uses ParseDuration.
 type duration time.Duration
 
 func (d *duration) String() string { return time.Duration(*d).String() }
@@ -47,7 +47,7 @@ func (d *duration) Set(text string) error {
 	return err
 }
 
-// DurationVar defines a flag that ParseDuration reads.
+// DurationVar defines a duration flag that is parsed by ParseDuration.
 func DurationVar(fs *flag.FlagSet, p *time.Duration, name string, value time.Duration, usage string) {
 	*p = value
 	fs.Var((*duration)(p), name, usage)

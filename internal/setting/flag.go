@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// ParseFlags reads the flags of the command that fs is named after. Its errors say
-// what the value of a flag looks like. It returns flag.ErrHelp for -h.
+// ParseFlags parses the flags of the command that fs is named after. Its errors describe the
+// expected form of a value. It returns flag.ErrHelp for -h.
 func ParseFlags(fs *flag.FlagSet, args []string) error {
 	err := fs.Parse(args)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
@@ -29,11 +29,11 @@ func ParseFlags(fs *flag.FlagSet, args []string) error {
 		if g, ok := f.Value.(flag.Getter); ok {
 			switch g.Get().(type) {
 			case time.Duration:
-				form = "a duration is a number with its unit, such as 90s, 10m or 2h"
+				form = "want a duration with a unit, such as 90s, 10m or 2h"
 			case bool:
-				form = "it is true or false, or stands alone"
+				form = "want true, false or no value"
 			case int:
-				form = "it is a whole number"
+				form = "want a whole number"
 			}
 		}
 	}

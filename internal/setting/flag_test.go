@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestParseFlags reads command lines that are wrong: the error names the flag, what is
-// wrong with it, and how it is written.
+// TestParseFlags parses invalid command lines: the error contains the flag, the value and the
+// expected form.
 func TestParseFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -18,11 +18,11 @@ func TestParseFlags(t *testing.T) {
 		"-h":                     flag.ErrHelp.Error(),
 		"-nope":                  "tool sync has no flag -nope",
 		"--nope=3":               "tool sync has no flag -nope",
-		"-wait 5":                `-wait "5": a duration is a number with its unit, such as 90s, 10m or 2h`,
+		"-wait 5":                `-wait "5": want a duration with a unit, such as 90s, 10m or 2h`,
 		"-wait":                  "flag needs an argument: -wait",
-		"-n many":                `-n "many": it is a whole number`,
-		"-q=maybe":               `-q "maybe": it is true or false, or stands alone`,
-		"-size big":              `-size "big": "big" is not a size: write bytes, or a number with KiB, MiB or GiB`,
+		"-n many":                `-n "many": want a whole number`,
+		"-q=maybe":               `-q "maybe": want true, false or no value`,
+		"-size big":              `-size "big": invalid size "big"; want a number of bytes, or a number with KiB, MiB or GiB`,
 	} {
 		fs := flag.NewFlagSet("tool sync", flag.ContinueOnError)
 		fs.SetOutput(io.Discard)
@@ -34,6 +34,6 @@ func TestParseFlags(t *testing.T) {
 		if want == "" && err == nil || err != nil && err.Error() == want && errors.Is(err, flag.ErrHelp) == (args == "-h") {
 			continue
 		}
-		t.Errorf("%s: %v, not %s", args, err, want)
+		t.Errorf("ParseFlags(%s) = %v, want %s", args, err, want)
 	}
 }

@@ -1,4 +1,4 @@
-// Package setting parses the kinds of values that settings and flags have, such as durations, sizes
+// Package setting parses the types of values that settings and flags have, such as durations, sizes
 // and tokens in files.
 //
 // Which settings exist is defined by the commands: cmd/rshub/config.go, and the flags of rspublish
@@ -20,7 +20,7 @@ var units = []struct {
 	bytes uint64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1}}
 
-// Decode reads a size. envconfig calls it.
+// Decode parses a size. It implements envconfig.Decoder.
 func (s *Size) Decode(text string) error {
 	for _, u := range units {
 		number, ok := strings.CutSuffix(strings.TrimSpace(text), u.name)
@@ -34,30 +34,29 @@ func (s *Size) Decode(text string) error {
 		*s = Size(n * u.bytes)
 		return nil
 	}
-	return fmt.Errorf("%q is not a size: write bytes, or a number with KiB, MiB or GiB", text)
+	return fmt.Errorf("invalid size %q; want a number of bytes, or a number with KiB, MiB or GiB", text)
 }
 
-// Networks are CIDRs, separated by commas.
+// Networks is a comma-separated list of CIDRs.
 type Networks []netip.Prefix
 
-// Decode reads networks. envconfig calls it.
+// Decode parses networks. It implements envconfig.Decoder.
 func (n *Networks) Decode(text string) error {
-	for _, part := range parts(text) {
+	for _, part := range splitList(text) {
 		p, err := netip.ParsePrefix(part)
 		if err != nil {
 			return err
 		}
 		if p.Addr().Is4In6() { // the hub treats such addresses as IPv4, so none would ever match this network
-			return fmt.Errorf("%s is IPv4 within IPv6: write it as IPv4", p)
+			return fmt.Errorf("%s is an IPv4-mapped IPv6 network; write it as IPv4", p)
 		}
 		*n = append(*n, p)
 	}
 	return nil
 }
 
-// parts splits a text at its commas, and removes the blanks around each part. An empty
-// text has no parts.
-func parts(text string) []string {
+// splitList splits a text at its commas and trims spaces. An empty text has no parts.
+func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}

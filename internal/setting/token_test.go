@@ -22,9 +22,9 @@ func TestToken(t *testing.T) {
 		{"", " a1 \n", "a1", ""},
 		{write("b2\n"), "a1", "b2", ""},
 		{write(" \n"), "a1", "", "is empty"},
-		{write("b 2"), "", "", "one word"},
-		{"", "é", "", "one word"},
-		{filepath.Join(t.TempDir(), "none"), "a1", "", "read the token"},
+		{write("b 2"), "", "", "invalid token"},
+		{"", "é", "", "invalid token"},
+		{filepath.Join(t.TempDir(), "none"), "a1", "", "read token"},
 	} {
 		got, err := Token(test.file, test.env)
 		if got != test.want || (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {

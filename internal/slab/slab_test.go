@@ -10,15 +10,15 @@ func TestNew(t *testing.T) {
 	}
 	for i, p := range all {
 		if *p != i {
-			t.Fatalf("value %d is %d", i, *p)
+			t.Fatalf("value %d = %d", i, *p)
 		}
 	}
 	if n := testing.AllocsPerRun(100, func() {
-		for i := range most {
+		for i := range maxChunk {
 			s.New(i)
 		}
 	}); n > 2 {
-		t.Errorf("%d values take %v allocations", most, n)
+		t.Errorf("%d values took %v allocations", maxChunk, n)
 	}
 }
 
@@ -28,11 +28,11 @@ func TestMake(t *testing.T) {
 	for i := range 300 {
 		values := s.Make(i % 100)
 		if (values == nil) != (i%100 == 0) || cap(values) != i%100 {
-			t.Fatalf("%d values are %v, with room for %d", i%100, values, cap(values))
+			t.Fatalf("Make(%d) = %v, cap %d", i%100, values, cap(values))
 		}
 		for at := range values {
 			if values[at] != 0 {
-				t.Fatalf("a new value is %d", values[at])
+				t.Fatalf("got new value %d, want 0", values[at])
 			}
 			values[at] = i
 		}
@@ -41,7 +41,7 @@ func TestMake(t *testing.T) {
 	for i, values := range all {
 		for _, v := range values {
 			if v != i {
-				t.Fatalf("a value of slice %d is %d", i, v)
+				t.Fatalf("value of slice %d = %d", i, v)
 			}
 		}
 	}

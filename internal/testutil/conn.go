@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Dial connects to addr from the address from, or from any if from is empty, and sends says.
-// The connection is closed when the test ends, and ends after a minute.
+// Dial connects to addr and sends text. The local address is from, or any if from is empty. The
+// connection is closed at the end of the test, and has a deadline of one minute.
 func Dial(t *testing.T, from, addr, says string) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", addr)

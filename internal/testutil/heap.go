@@ -5,20 +5,20 @@ import (
 	"testing"
 )
 
-// KeptBytes returns by how many bytes the live heap grows while the result of make is
-// reachable. No other goroutine may allocate in the meantime, so tests that call it are
-// not parallel.
-func KeptBytes(t testing.TB, make func() any) int64 {
+// RetainedBytes returns by how many bytes the live heap grows while the result of make is
+// reachable. No other goroutine may allocate at the same time, so tests that call it must not be
+// parallel.
+func RetainedBytes(t testing.TB, make func() any) int64 {
 	t.Helper()
-	before := live()
+	before := liveBytes()
 	v := make()
-	after := live()
+	after := liveBytes()
 	runtime.KeepAlive(v)
 	return after - before
 }
 
-// live returns the bytes of all reachable objects.
-func live() int64 {
+// liveBytes returns the size of all reachable objects in bytes.
+func liveBytes() int64 {
 	for range 3 { // pools and finalizers need more than one collection
 		runtime.GC()
 	}

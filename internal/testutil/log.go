@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A Log keeps what is written to it. Its zero value is ready, and its methods
-// may be called concurrently.
+// A Log records what is written to it. Its zero value is ready to use. It is safe for concurrent
+// use.
 type Log struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -22,7 +22,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// String returns all that was written so far.
+// String returns everything that was written.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,8 +34,7 @@ func (l *Log) Logger(level slog.Level) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }
 
-// Lines returns the lines that have a message. A line that is not JSON fails the
-// test.
+// Lines returns the lines with a given message. A line that is not JSON fails the test.
 func (l *Log) Lines(t testing.TB, msg string) (all []map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(l.String()) {

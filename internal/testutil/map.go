@@ -8,25 +8,25 @@ import (
 	"sync"
 )
 
-// A Map is an ordered map of bytes, like a disklog.Keep, that keeps all in
-// memory. Its zero value is empty, and its methods may be called concurrently.
+// A Map is an ordered map of bytes in memory, with the methods of disklog.Keep. Its zero value is
+// empty and ready to use. It is safe for concurrent use.
 type Map struct {
-	mu   sync.Mutex
-	kept map[string][]byte
+	mu     sync.Mutex
+	values map[string][]byte
 }
 
-// Get returns the value of a key, nil when there is none.
+// Get returns the value of a key, or nil if there is none.
 func (m *Map) Get(_ context.Context, key string) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.kept[key], nil
+	return m.values[key], nil
 }
 
-// Scan calls do with the keys that begin with prefix and are greater than after,
-// in ascending order, until do returns false. It sees the map as it is at the call.
+// Scan calls do for the keys that start with prefix and are greater than after, in ascending order,
+// until do returns false. It uses a snapshot of the map.
 func (m *Map) Scan(_ context.Context, prefix, after string, do func(key string, value []byte) bool) error {
 	m.mu.Lock()
-	kept := maps.Clone(m.kept)
+	kept := maps.Clone(m.values)
 	m.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(kept)) {
 		if strings.HasPrefix(key, prefix) && key > after && !do(key, kept[key]) {
@@ -40,12 +40,12 @@ func (m *Map) Scan(_ context.Context, prefix, after string, do func(key string, 
 func (m *Map) Apply(_ context.Context, writes map[string][]byte, _ bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.kept == nil {
-		m.kept = make(map[string][]byte)
+	if m.values == nil {
+		m.values = make(map[string][]byte)
 	}
 	for key, v := range writes {
-		if m.kept[key] = v; v == nil {
-			delete(m.kept, key)
+		if m.values[key] = v; v == nil {
+			delete(m.values, key)
 		}
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Seed returns 1 with -short. Otherwise it returns the value of RSHUB_SEED, or a new seed
-// in each run, and logs it.
+// Seed returns the value of RSHUB_SEED. If it is not set, Seed returns 1 with -short, or else a new
+// seed. It logs the seed.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed := uint64(1)
@@ -20,11 +20,11 @@ func Seed(t testing.TB) uint64 {
 	} else if !testing.Short() {
 		seed = rand.Uint64() // the test logs its seed
 	}
-	t.Logf("RSHUB_SEED=%d repeats these choices", seed)
+	t.Logf("set RSHUB_SEED=%d to reproduce this run", seed)
 	return seed
 }
 
-// Rand returns a source of random numbers with the seed of Seed. One goroutine may use it.
+// Rand returns a source of random numbers seeded with Seed. It is not safe for concurrent use.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return rand.New(rand.NewPCG(Seed(t), 0))

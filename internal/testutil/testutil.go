@@ -1,5 +1,5 @@
-// Package testutil helps tests: it waits for conditions, and provides repeatable random numbers,
-// logs, connections, and measurements of memory.
+// Package testutil helps tests: it waits for conditions, and provides reproducible random numbers,
+// logs, connections and memory measurements.
 //
-// The packages below it start servers and simulate networks. Only tests import it.
+// Its subpackages start servers and simulate networks. Only tests import it.
 package testutil

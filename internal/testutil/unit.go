@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// UnitArgs checks the systemd unit in a file, with systemd itself if it is installed. It
-// returns the arguments with which the unit starts the program. env has the variables
-// that an operator sets.
+// UnitArgs checks the systemd unit in a file, with systemd-analyze if it is installed. It returns
+// the arguments with which the unit starts the program. env has the variables that an operator
+// sets.
 func UnitArgs(t *testing.T, file string, env map[string]string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -42,7 +42,7 @@ func UnitArgs(t *testing.T, file string, env map[string]string) []string {
 		t.Fatal(err)
 	}
 	if said, err := exec.Command("systemd-analyze", "verify", "--man=no", copied).CombinedOutput(); err != nil || len(said) > 0 {
-		t.Errorf("systemd says of %s: %v: %s", file, err, said)
+		t.Errorf("systemd-analyze verify %s: %v: %s", file, err, said)
 	}
 	return args
 }

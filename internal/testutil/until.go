@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Until waits until done returns true. After a minute it fails the test, saying what
-// it waited for.
+// Until waits until done returns true. It fails the test after a minute; what describes the
+// condition.
 func Until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -16,5 +16,5 @@ func Until(t testing.TB, what string, done func() bool) {
 			return
 		}
 	}
-	t.Fatalf("never: %s", what)
+	t.Fatalf("timeout: %s", what)
 }

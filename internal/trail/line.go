@@ -10,7 +10,8 @@ import (
 
 const timeForm = "2006-01-02T15:04:05.000000Z"
 
-// An entry is a line of the log. Texts from a client can neither break it nor harm a terminal.
+// An entry is a line of the log. Texts from a client can neither break the line nor harm a
+// terminal.
 type entry struct {
 	Time         string     `json:"time"`
 	RequestID    string     `json:"requestId,omitempty"`
@@ -33,36 +34,36 @@ type entry struct {
 // append appends the line of r.
 func (r *Record) append(b []byte) []byte {
 	e := entry{
-		Time: r.at.UTC().Format(timeForm), RequestID: r.RequestID, Caller: shown(r.Caller), Client: r.Client, Action: r.Action, Set: shown(r.Set),
-		Changes: r.Changes, Replayed: r.Replayed, Subscription: r.Subscription, Callback: shown(r.Callback),
+		Time: r.at.UTC().Format(timeForm), RequestID: r.RequestID, Caller: sanitize(r.Caller), Client: r.Client, Action: r.Action, Set: sanitize(r.Set),
+		Changes: r.Changes, Replayed: r.Replayed, Subscription: r.Subscription, Callback: sanitize(r.Callback),
 		Status: r.status, Outcome: r.outcome(), Count: r.count,
 	}
 	if !r.Cursor.IsZero() {
 		e.Cursor = r.Cursor.String()
 	}
 	if r.Action == "" {
-		e.Action, e.Method, e.Path = Request, shown(r.Method), shown(r.Path)
+		e.Action, e.Method, e.Path = Request, sanitize(r.Method), sanitize(r.Path)
 	}
 	return e.append(b)
 }
 
-// lostLine appends a line that says how many lines are missing before it.
-func lostLine(b []byte, at time.Time, n uint64) []byte {
+// appendLostLine appends a line with the number of lines that are missing before it.
+func appendLostLine(b []byte, at time.Time, n uint64) []byte {
 	return (&entry{Time: at.UTC().Format(timeForm), Action: "lost", Outcome: "lost", Count: n}).append(b)
 }
 
 func (e *entry) append(b []byte) []byte {
-	text, _ := json.Marshal(e) // these fields always have a form in JSON
+	text, _ := json.Marshal(e) // cannot fail for these types
 	return append(append(b, text...), '\n')
 }
 
-// mostShown bounds a text that a client has chosen, in bytes.
-const mostShown = 256
+// maxText is the maximum length of a text from a client in bytes.
+const maxText = 256
 
-// shown returns a text that a client has chosen as the log shows it.
-func shown(text string) string {
+// sanitize returns a text from a client without unprintable characters and with bounded length.
+func sanitize(text string) string {
 	bad := func(c rune) bool { return !unicode.IsPrint(c) }
-	if len(text) <= mostShown && !strings.ContainsFunc(text, bad) {
+	if len(text) <= maxText && !strings.ContainsFunc(text, bad) {
 		return text
 	}
 	text = strings.Map(func(c rune) rune {
@@ -70,6 +71,6 @@ func shown(text string) string {
 			return unicode.ReplacementChar
 		}
 		return c
-	}, text[:min(len(text), mostShown)])
+	}, text[:min(len(text), maxText)])
 	return text
 }

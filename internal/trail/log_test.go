@@ -20,7 +20,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A bench is an audit log, in fake time.
+// A bench is an audit log in fake time.
 type bench struct {
 	*testing.T
 	*Log
@@ -42,7 +42,7 @@ func (b *bench) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// lines returns what a file has. Every line has to be JSON.
+// lines returns the lines of a file. Every line must be JSON.
 func lines(t testing.TB, path string) (all []map[string]any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -52,7 +52,7 @@ func lines(t testing.TB, path string) (all []map[string]any) {
 	for text := range strings.Lines(string(text)) {
 		var l map[string]any
 		if err := json.Unmarshal([]byte(text), &l); err != nil || !strings.HasSuffix(text, "\n") {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("line %q: %v", text, err)
 		}
 		all = append(all, l)
 	}
@@ -69,30 +69,30 @@ func TestLine(t *testing.T) {
 		b.Add(published("demo"), http.StatusOK)
 		b.Add(&Record{}, http.StatusOK)       // reads
 		b.Add(&Record{}, http.StatusNotFound) // does nothing
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		text, err := os.ReadFile(b.path)
-		want := `{"time":"` + time.Now().Add(-writeEvery).UTC().Format("2006-01-02T15:04:05.000000Z") + `","requestId":"id","caller":"alice","client":"192.0.2.1","action":"publish","set":"demo","changes":3,"cursor":"7-0","status":200,"outcome":"done"}` + "\n"
+		want := `{"time":"` + time.Now().Add(-writeInterval).UTC().Format("2006-01-02T15:04:05.000000Z") + `","requestId":"id","caller":"alice","client":"192.0.2.1","action":"publish","set":"demo","changes":3,"cursor":"7-0","status":200,"outcome":"done"}` + "\n"
 		if err != nil || string(text) != want {
-			t.Errorf("%s, %v, want %s", text, err, want)
+			t.Errorf("got %s, %v, want %s", text, err, want)
 		}
 		if info, _ := os.Stat(b.path); info.Mode().Perm() != 0o600 {
-			t.Errorf("the file is %v", info.Mode())
+			t.Errorf("got file mode %v", info.Mode())
 		}
 		b.Add(published("late"), http.StatusServiceUnavailable)
 		b.Add(published("aborted"), 0)
 		b.Close()
 		if all := lines(t, b.path); len(all) != 3 || all[1]["outcome"] != "failed" || all[2]["outcome"] != "failed" || b.Lines() != 3 {
-			t.Errorf("%v, %d lines", all, b.Lines())
+			t.Errorf("got lines %v, Lines() = %d", all, b.Lines())
 		}
 		b.Add(published("too late"), http.StatusOK)
 		if b.Lost() != 1 {
-			t.Errorf("%d lost", b.Lost())
+			t.Errorf("Lost() = %d, want 0", b.Lost())
 		}
 	})
 }
 
-// A file that is renamed or removed is made anew, and what was said before is in the old one.
-func TestFileIsReplaced(t *testing.T) {
+// A file that is renamed or removed is created again, and earlier lines are in the old one.
+func TestReplacedFileIsReopened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.Close()
@@ -103,27 +103,27 @@ func TestFileIsReplaced(t *testing.T) {
 		b.Reopen()
 		synctest.Wait()
 		b.Add(published("b"), http.StatusOK)
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		if old, now := lines(t, b.path+".1"), lines(t, b.path); len(old) != 1 || len(now) != 1 || now[0]["set"] != "b" {
-			t.Errorf("after Reopen: %v and %v", old, now)
+			t.Errorf("after Reopen: old file %v, new file %v", old, now)
 		}
 		if err := os.Remove(b.path); err != nil {
 			t.Fatal(err)
 		}
-		b.pass(lookEvery)
+		b.pass(checkInterval)
 		b.Add(published("c"), http.StatusOK)
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		if now := lines(t, b.path); len(now) != 1 || now[0]["set"] != "c" {
-			t.Errorf("after it was removed: %v", now)
+			t.Errorf("after removal of the file: %v", now)
 		}
 		if b.Lost() != 0 || b.Err() != nil {
-			t.Errorf("%d lost, %v", b.Lost(), b.Err())
+			t.Errorf("Lost() = %d, Err() = %v", b.Lost(), b.Err())
 		}
 	})
 }
 
-// While no file can be made at the path, /readyz says so all the time, and the log once.
-func TestFileCannotBeMadeAnew(t *testing.T) {
+// While no file can be created at the path, Err returns an error, which is logged once.
+func TestUnopenableFileIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.Close()
@@ -131,30 +131,30 @@ func TestFileCannotBeMadeAnew(t *testing.T) {
 		if err := os.Rename(dir, dir+".old"); err != nil {
 			t.Fatal(err)
 		}
-		b.pass(lookEvery)
+		b.pass(checkInterval)
 		for range 20 {
 			b.Add(published("a"), http.StatusOK) // to the file as it was
-			if b.pass(writeEvery); b.Err() == nil {
-				t.Fatal("it says that nothing is wrong")
+			if b.pass(writeInterval); b.Err() == nil {
+				t.Fatal("Err() = nil, want error")
 			}
 		}
-		if n := len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")); n != 1 {
-			t.Errorf("the log says it %d times: %s", n, &b.said)
+		if n := len(b.said.Lines(t, "writing the audit log failed; lines are lost")); n != 1 {
+			t.Errorf("failure logged %d times: %s", n, &b.said)
 		}
 		if old := lines(t, filepath.Join(dir+".old", filepath.Base(b.path))); len(old) != 20 || b.Lost() != 0 {
-			t.Errorf("the file as it was has %d lines, and %d are lost", len(old), b.Lost())
+			t.Errorf("old file has %d lines, Lost() = %d", len(old), b.Lost())
 		}
 		if err := os.Rename(dir+".old", dir); err != nil {
 			t.Fatal(err)
 		}
-		if b.pass(lookEvery + writeEvery); b.Err() != nil {
-			t.Errorf("it is still %v", b.Err())
+		if b.pass(checkInterval + writeInterval); b.Err() != nil {
+			t.Errorf("Err() = %v, want nil", b.Err())
 		}
 	})
 }
 
-// A line that was not written to its end, because a hub was killed, spoils no other.
-func TestTornFile(t *testing.T) {
+// An incomplete line of a killed hub does not damage the following lines.
+func TestIncompleteLineIsTerminated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	if err := os.WriteFile(path, []byte(`{"time":"2026`), 0o600); err != nil {
 		t.Fatal(err)
@@ -167,11 +167,11 @@ func TestTornFile(t *testing.T) {
 	l.Close()
 	text, _ := os.ReadFile(path)
 	if all := strings.Split(string(text), "\n"); len(all) != 3 || !strings.HasPrefix(all[1], `{"time":"`) || all[2] != "" {
-		t.Errorf("%q", text)
+		t.Errorf("got %q", text)
 	}
 }
 
-// fails is a file that takes some bytes and then fails, as a full disk does.
+// A fails is a file that accepts some bytes and then fails, like a full disk.
 type fails struct {
 	io.Writer
 	room int
@@ -186,8 +186,9 @@ func (f *fails) Write(p []byte) (int, error) {
 	return n, errors.New("no space left")
 }
 
-// Lines that cannot be written are counted, and the count is written when there is room.
-func TestWriteFails(t *testing.T) {
+// Lines that cannot be written are counted, and their number is written when writing succeeds
+// again.
+func TestFailedWritesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		full := &fails{b.file, 250} // one line and a half
@@ -195,43 +196,43 @@ func TestWriteFails(t *testing.T) {
 		for i := range 5 {
 			b.Add(published(fmt.Sprint(i)), http.StatusOK)
 		}
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		if b.Err() == nil || b.Lost() != 4 || b.Lines() != 1 {
-			t.Errorf("%d lines, %d lost, %v", b.Lines(), b.Lost(), b.Err())
+			t.Errorf("Lines() = %d, Lost() = %d, Err() = %v", b.Lines(), b.Lost(), b.Err())
 		}
 		b.Add(published("5"), http.StatusOK)
-		b.pass(writeEvery)
-		if b.Lost() != 5 || len(b.said.Lines(t, "the audit log cannot be written, and lines are lost")) != 1 {
-			t.Errorf("%d lost; %s", b.Lost(), &b.said)
+		b.pass(writeInterval)
+		if b.Lost() != 5 || len(b.said.Lines(t, "writing the audit log failed; lines are lost")) != 1 {
+			t.Errorf("Lost() = %d; log: %s", b.Lost(), &b.said)
 		}
 		full.room = 1 << 20
 		b.Add(published("6"), http.StatusOK)
-		b.pass(writeEvery)
+		b.pass(writeInterval)
 		b.Close()
 		text, _ := os.ReadFile(b.path)
 		all := strings.Split(string(text), "\n")
 		if len(all) != 5 || !strings.Contains(all[2], `"set":"6"`) || !strings.Contains(all[3], `"action":"lost","outcome":"lost","count":5`) || b.Err() != nil {
-			t.Errorf("%s, %v", text, b.Err())
+			t.Errorf("got %s, Err() = %v", text, b.Err())
 		}
 	})
 }
 
-func TestTooMany(t *testing.T) {
+func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		for range mostWait + 10 {
+		for range maxQueue + 10 {
 			b.Add(published("a"), http.StatusOK)
 		}
 		b.Close()
 		all := lines(t, b.path)
-		if last := all[len(all)-1]; len(all) != mostWait+1 || last["action"] != "lost" || last["count"] != 10.0 || b.Lost() != 10 {
-			t.Errorf("%d lines, the last is %v, %d lost", len(all), last, b.Lost())
+		if last := all[len(all)-1]; len(all) != maxQueue+1 || last["action"] != "lost" || last["count"] != 10.0 || b.Lost() != 10 {
+			t.Errorf("got %d lines, last %v, Lost() = %d", len(all), last, b.Lost())
 		}
 	})
 }
 
-// A flood of refused requests has a bounded number of lines, which count all of them.
-func TestFlood(t *testing.T) {
+// Refused requests at a high rate have a bounded number of lines, which count all of them.
+func TestFloodLinesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		const n = 50_000
@@ -242,7 +243,7 @@ func TestFlood(t *testing.T) {
 			}
 			b.Add(&Record{Client: from, Method: "GET", Path: "/sets"}, http.StatusUnauthorized)
 		}
-		b.pass(lookEvery)
+		b.pass(checkInterval)
 		b.Add(published("a"), http.StatusOK)
 		b.Close()
 		all, sum, publishes := lines(t, b.path), 0.0, 0
@@ -256,23 +257,23 @@ func TestFlood(t *testing.T) {
 				count = 1
 			}
 			if sum += count; l["outcome"] != "refused" || l["status"] != 401.0 {
-				t.Errorf("%v", l)
+				t.Errorf("got line %v", l)
 			}
 		}
-		if sum != n || publishes != 1 || len(all) > 2*(mostSingle+mostCounts+1) {
-			t.Errorf("%d lines count %v, and %d publishes", len(all), sum, publishes)
+		if sum != n || publishes != 1 || len(all) > 2*(maxSingle+maxFloods+1) {
+			t.Errorf("got %d lines that count %v, and %d publishes", len(all), sum, publishes)
 		}
 	})
 }
 
 func TestOpenFails(t *testing.T) {
-	if _, err := Open(filepath.Join(t.TempDir(), "none", "audit"), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "open the audit log") {
+	if _, err := Open(filepath.Join(t.TempDir(), "none", "audit"), slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "open audit log") {
 		t.Error(err)
 	}
 }
 
-// A line is a line of the audit log, with every member that it may have, as its readers know it.
-// It is not entry, so that FuzzLine sees when a member gets another name or another place.
+// A line is a line of the audit log with every possible member, as its readers know it. It is not
+// entry, so that FuzzLine detects renamed or reordered members.
 type line struct {
 	Time      string `json:"time"`
 	RequestID string `json:"requestId,omitempty"`
@@ -294,8 +295,8 @@ type line struct {
 	Count   uint64 `json:"count,omitempty"`
 }
 
-// Whatever a client has chosen, its line is one line of JSON, has the members that its readers
-// know, in their order, and has nothing that a terminal obeys.
+// Whatever a client sends, its line is one line of JSON with the known members in their order, and
+// contains nothing that a terminal would interpret.
 func FuzzLine(f *testing.F) {
 	f.Add("alice", "/sets/\n{\"action\":\"publish\"}", "host")
 	f.Add("\x1b[2J\u202e\u0085", "\xff\x7f", "\u2028")
@@ -308,13 +309,13 @@ func FuzzLine(f *testing.F) {
 		text := string(r.append(nil))
 		var l line
 		if err := json.Unmarshal([]byte(text), &l); err != nil || l.Outcome != "refused" {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("line %q: %v", text, err)
 		}
 		if again, _ := json.Marshal(&l); utf8.ValidString(caller+" "+path+" "+host) && string(again)+"\n" != text {
-			t.Errorf("%q, and encoding/json writes %q", text, again)
+			t.Errorf("line %q, but encoding/json writes %q", text, again)
 		}
 		if strings.Count(text, "\n") != 1 || strings.ContainsFunc(strings.TrimSuffix(text, "\n"), func(c rune) bool { return c < ' ' || c >= 0x7f && c < 0xa0 || c == 0x202e || c == 0x2028 }) {
-			t.Errorf("%q", text)
+			t.Errorf("line %q", text)
 		}
 	})
 }

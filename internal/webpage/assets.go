@@ -62,7 +62,7 @@ func readAssets() (all map[string]asset, version string, modules []string) {
 // ServeAsset serves the asset with a name. of is the version of the page that refers to it. If a
 // hub of another version sent that page, the response is this hub's file, and must not be cached.
 func (s *Server) ServeAsset(w http.ResponseWriter, r *http.Request, of, name string) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	a, ok := assets[name]

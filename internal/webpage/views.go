@@ -24,7 +24,7 @@ const MaxShown = 200
 
 // Overview serves the view of the whole hub.
 func (s *Server) Overview(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	states, err := s.sets.Visible(r.Context())
@@ -75,7 +75,7 @@ func (s *Server) ServeSet(w http.ResponseWriter, r *http.Request, name string) e
 // ServeCaller serves the identity and rights of the caller, so that a person who signs in knows that
 // the token is valid.
 func (s *Server) ServeCaller(w http.ResponseWriter, r *http.Request) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	c := access.FromContext(r.Context())

@@ -1,10 +1,10 @@
 // Package xmlrepair makes XML readable that is not well-formed in a few places, such as a title
-// with a control character or a URL with a bare ampersand. Such a place must not hide the rest of a
-// document.
+// with a control character or a URL with an unescaped ampersand. Such a place must not hide the
+// rest of a document.
 //
-// It replaces what cannot be read by a mark, so that a reader can skip the entry. It never repairs
-// what could hide entries. Packages resourcesync (if its Reader tolerates faults), harvest and
-// oaipmh use it; what is sent to a hub is read strictly.
+// It replaces invalid text with a mark, so that a reader can skip the entry. It never repairs
+// faults that could hide entries. Packages resourcesync (if its Reader tolerates faults), harvest
+// and oaipmh use it; documents sent to a hub are read strictly.
 package xmlrepair
 
 import (
@@ -15,26 +15,26 @@ import (
 	"unicode/utf8"
 )
 
-// Damage replaces each piece of text that is not well-formed. It is a noncharacter, which
-// Unicode reserves for internal use.
+// Damage replaces each piece of text that is not well-formed. It is a noncharacter, which Unicode
+// reserves for internal use.
 const Damage = '\uFDD0'
 
-// IsDamaged reports whether a text lacks a piece that was not well-formed.
+// IsDamaged reports whether a text contains a piece that was not well-formed.
 func IsDamaged(text []byte) bool { return bytes.Contains(text, damage) }
 
 var damage = []byte(string(Damage))
 
-// maxReference bounds a character or entity reference, in bytes.
+// maxReference is the maximum length of a character or entity reference in bytes.
 const maxReference = 64
 
-// A Reader reads a document in UTF-8 and replaces by Damage what XML 1.0 forbids in texts,
-// attribute values, comments, processing instructions and CDATA sections: bytes that are
-// not UTF-8, forbidden characters and references to them, entities that are not defined,
-// "]]>" and "<" in text. Line ends remain. It neither checks nor changes what may hide
-// elements: tags, a "<" in an attribute value, "--" in a comment.
+// A Reader reads a document in UTF-8 and replaces with Damage what XML 1.0 forbids in text,
+// attribute values, comments, processing instructions and CDATA sections: bytes that are not UTF-8,
+// forbidden characters and references to them, undefined entities, "]]>" and "<" in text. It
+// preserves line endings. It neither checks nor changes anything that may hide elements: tags, a
+// "<" in an attribute value, "--" in a comment.
 type Reader struct {
 	in       *bufio.Reader
-	entities map[string]string // further defined entities
+	entities map[string]string // additional defined entities
 	context  context           // of the next byte of in
 	quote    byte              // around the current attribute value
 	out      []byte            // repaired bytes
@@ -42,8 +42,8 @@ type Reader struct {
 	err      error             // first error of in, returned after the bytes before it
 }
 
-// A context is the kind of markup that the next byte belongs to. It decides which bytes
-// are special.
+// A context is the kind of markup that the next byte belongs to. It determines which bytes are
+// special.
 type context uint8
 
 const (
@@ -59,7 +59,7 @@ const (
 // everywhere marks bytes that are special in every context.
 const everywhere = inText | inTag | inValue | inComment | inCDATA | inInstruction | inDeclaration
 
-// special has the contexts in which a byte may need a repair or change the context.
+// special holds the contexts in which a byte may need a repair or change the context.
 var special = func() (t [256]context) {
 	for i := range t {
 		if i < ' ' && i != '\t' && i != '\n' && i != '\r' || i >= utf8.RuneSelf {
@@ -77,7 +77,7 @@ var special = func() (t [256]context) {
 	return t
 }()
 
-// NewReader returns a Reader of in. References to entities, which has no ampersands and
+// NewReader returns a Reader of in. References to entities, whose names are without ampersands and
 // semicolons, are left to the caller's decoder, like those that XML defines.
 func NewReader(in *bufio.Reader, entities map[string]string) *Reader {
 	return &Reader{in: in, entities: entities, context: inText}
@@ -104,7 +104,7 @@ func (r *Reader) ReadByte() (byte, error) {
 	return r.out[r.off-1], nil
 }
 
-// fill repairs the next bytes unless some are left.
+// fill repairs the next bytes if out has been read completely.
 func (r *Reader) fill() error {
 	for r.off == len(r.out) {
 		if len(r.peek(1)) == 0 {
@@ -124,25 +124,25 @@ func (r *Reader) fill() error {
 	return nil
 }
 
-// repair handles the special byte c, which is the next one, and what belongs to it.
+// repair handles the special byte c, which is the next one, and the markup that it starts.
 func (r *Reader) repair(c byte) {
 	switch {
 	case c >= utf8.RuneSelf:
 		b := r.peek(utf8.UTFMax)
 		if char, size := utf8.DecodeRune(b); char == utf8.RuneError && size == 1 || !IsChar(char) {
-			r.damage(size)
+			r.markDamage(size)
 		} else {
-			r.keep(b[:size])
+			r.pass(b[:size])
 		}
 	case c < ' ':
-		r.damage(1)
+		r.markDamage(1)
 	case r.context == inText && c == '<':
 		r.markup()
 	case c == '&':
 		r.reference()
 	case c == ']' && bytes.HasPrefix(r.peek(3), []byte("]]>")):
 		if r.context == inText {
-			r.damage(3)
+			r.markDamage(3)
 			return
 		}
 		r.enter(inText, "]]>")
@@ -153,9 +153,9 @@ func (r *Reader) repair(c byte) {
 	case c == '>':
 		r.enter(inText, ">")
 	case c == '"' || c == '\'':
-		r.quoted(c)
+		r.quotationMark(c)
 	default:
-		r.keep([]byte{c})
+		r.pass([]byte{c})
 	}
 }
 
@@ -174,12 +174,12 @@ func (r *Reader) markup() {
 	case len(b) > 1 && isNameStart(b[1]), bytes.HasPrefix(b, []byte("</")), len(b) == 1:
 		r.enter(inTag, "<")
 	default:
-		r.damage(1)
+		r.markDamage(1)
 	}
 }
 
-// quoted handles a quotation mark within a tag.
-func (r *Reader) quoted(c byte) {
+// quotationMark handles a quotation mark within a tag.
+func (r *Reader) quotationMark(c byte) {
 	switch {
 	case r.context == inTag:
 		r.quote = c
@@ -187,7 +187,7 @@ func (r *Reader) quoted(c byte) {
 	case r.quote == c:
 		r.enter(inTag, string(c))
 	default: // the other mark, within a value
-		r.keep([]byte{c})
+		r.pass([]byte{c})
 	}
 }
 
@@ -196,17 +196,17 @@ func (r *Reader) reference() {
 	b := r.peek(maxReference)
 	end := bytes.IndexByte(b, ';')
 	if end < 0 {
-		r.damage(1)
+		r.markDamage(1)
 		return
 	}
 	name := string(b[1:end])
 	switch {
 	case r.isDefined(name):
-		r.keep(b[:end+1])
+		r.pass(b[:end+1])
 	case isReference(name):
-		r.damage(end + 1)
-	default: // the semicolon belongs to something else
-		r.damage(1)
+		r.markDamage(end + 1)
+	default: // the semicolon is unrelated
+		r.markDamage(1)
 	}
 }
 
@@ -228,7 +228,7 @@ func (r *Reader) isDefined(name string) bool {
 	return ok
 }
 
-// isReference reports whether name looks like that of an entity or a character.
+// isReference reports whether name has the form of an entity name or a character reference.
 func isReference(name string) bool {
 	for i := range len(name) {
 		if c := name[i]; !isNameStart(c) && (c < '0' || c > '9') && (c != '#' || i > 0) {
@@ -250,10 +250,9 @@ func IsChar(c rune) bool {
 		0x10000 <= c && c <= utf8.MaxRune
 }
 
-// DeclarationRule returns the rule that a declaration, such as <!DOCTYPE urlset>, breaks. text is
-// the text between "<!" and ">". Only a document type without declarations of its own is
-// allowed, and only if first is true: before the root, once. Other declarations may hide
-// elements. The result is empty if no rule is broken.
+// DeclarationRule returns the rule that a declaration such as <!DOCTYPE urlset> violates, or "".
+// text is the text between "<!" and ">". Only a document type without declarations of its own is
+// allowed, and only if first is true: before the root, once. Other declarations may hide elements.
 func DeclarationRule(text []byte, first bool) string {
 	fields := bytes.Fields(text)
 	switch {
@@ -265,7 +264,7 @@ func DeclarationRule(text []byte, first bool) string {
 	return ""
 }
 
-// peek returns up to n of the next bytes; fewer only if in ends or fails before.
+// peek returns the next n bytes, or fewer if in ends or fails before.
 func (r *Reader) peek(n int) []byte {
 	if r.err != nil {
 		n = min(n, r.in.Buffered())
@@ -277,20 +276,20 @@ func (r *Reader) peek(n int) []byte {
 	return b
 }
 
-// keep passes bytes on that peek returned.
-func (r *Reader) keep(b []byte) {
+// pass copies the next bytes, which peek returned, to the output.
+func (r *Reader) pass(b []byte) {
 	r.out = append(r.out, b...)
 	_, _ = r.in.Discard(len(b))
 }
 
-// enter passes the next bytes on, which lead into a context.
+// enter copies the next bytes, which start a context, to the output.
 func (r *Reader) enter(c context, bytes string) {
 	r.context = c
-	r.keep([]byte(bytes))
+	r.pass([]byte(bytes))
 }
 
-// damage replaces the next n bytes.
-func (r *Reader) damage(n int) {
+// markDamage replaces the next n bytes with Damage.
+func (r *Reader) markDamage(n int) {
 	r.out = append(r.out, damage...)
 	_, _ = r.in.Discard(n)
 }

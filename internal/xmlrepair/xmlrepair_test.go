@@ -60,7 +60,7 @@ func TestReaderError(t *testing.T) {
 	}
 }
 
-// Whatever text comes between two elements, encoding/xml can read the elements after it, and
+// Whatever text is between two elements, encoding/xml can read the elements after it, and
 // well-formed text does not change.
 func FuzzReader(f *testing.F) {
 	for _, seed := range []string{"a", "&", "]]>", "&#3;", "\xff", "< 1", "&nbsp;&amp;"} {

@@ -1,4 +1,4 @@
-// Package zst compresses and decompresses texts with Zstandard (RFC 8878), with bounds on memory.
+// Package zst compresses and decompresses data with Zstandard (RFC 8878), with bounded memory.
 //
 // It wraps one library for all of rshub. Formats that use it are in package feed and the change
 // memory.
@@ -11,18 +11,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxDecoded bounds what Decode returns, in bytes.
+// maxDecoded is the maximum size of the result of Decode in bytes.
 const maxDecoded = 64 << 20
 
-// maxBuffer bounds the buffers that are used again.
+// maxBuffer is the maximum size of a reused buffer in bytes.
 const maxBuffer = 1 << 20
 
-// buffers are what texts are decoded into before they are copied. Without them each text
+// buffers are temporary buffers for decoding, from which the text is copied. Without them each text
 // would take twice its memory.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// The encoder and the decoder keep no state between calls. They keep scratch space, so all
-// of the process share them. Their options are constant and valid, so the errors are dropped.
+// The encoder and the decoder have no state between calls, only scratch space, so the
+// whole process shares them. Their options are constant and valid, so errors are ignored.
 var (
 	encoder = sync.OnceValue(func() *zstd.Encoder {
 		e, _ := zstd.NewWriter(nil, zstd.WithEncoderCRC(false), zstd.WithEncoderLevel(zstd.SpeedFastest))
@@ -34,10 +34,11 @@ var (
 	})
 )
 
-// Append appends a text as one frame.
+// Append appends a text as one compressed frame.
 func Append(dst, text []byte) []byte { return encoder().EncodeAll(text, dst) }
 
-// Decode returns the text of frames. It refuses what is damaged, and texts of more than 64 MiB.
+// Decode decompresses frames. It returns an error if they are damaged or larger than 64 MiB
+// decompressed.
 func Decode(frames []byte) (string, error) {
 	b := buffers.Get().(*[]byte)
 	defer buffers.Put(b)
@@ -51,7 +52,8 @@ func Decode(frames []byte) (string, error) {
 	return string(text), nil
 }
 
-// Size returns how many bytes the text of a frame has, as the head of the frame says.
+// Size returns the decompressed size of a frame according to its header. ok is false if the header
+// does not contain it.
 func Size(frame []byte) (n int, ok bool) {
 	var head zstd.Header
 	if err := head.Decode(frame); err != nil || !head.HasFCS {
@@ -60,8 +62,8 @@ func Size(frame []byte) (n int, ok bool) {
 	return int(min(head.FrameContentSize, maxDecoded)), true
 }
 
-// NewReader returns a reader of the text of the frames in r. It needs little memory. The
-// caller closes it, which does not close r.
+// NewReader returns a reader that decompresses the frames in r. It uses little memory. The caller
+// must close it, which does not close r.
 func NewReader(r io.Reader) (io.ReadCloser, error) {
 	d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(maxDecoded))
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// The tests' program is a floor when the bench starts it as one.
+// The test program runs as a floor if the bench starts it as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "floor" {
 		fmt.Fprintln(os.Stderr, runFloor(os.Args[2], os.Args[3:]))
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// small is a bench that takes little time.
+// small returns a bench that takes little time.
 func small(t *testing.T, out io.Writer) *bench {
 	return &bench{
 		ctx: t.Context(), out: out, work: t.TempDir(), ops: "127.0.0.1:0", rounds: 1, aimless: true, changes: newContent(),
@@ -40,7 +40,7 @@ func small(t *testing.T, out io.Writer) *bench {
 	}
 }
 
-// Every part runs, and has figures. -run TestParts/flat runs one.
+// Every part runs and has figures. -run TestParts/flat runs one.
 func TestParts(t *testing.T) {
 	var out bytes.Buffer
 	b := small(t, &out)
@@ -75,7 +75,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A part that cannot run here says so, and is no failure. Any other error is one.
+// A part that cannot run on this machine reports that, and is not a failure. Any other error is
+// one.
 func TestSkipped(t *testing.T) {
 	t.Setenv("PATH", "")
 	var out strings.Builder
@@ -139,7 +140,8 @@ func TestAims(t *testing.T) {
 	}
 }
 
-// What is published is valid; a collection is created whole, and updates are of what it has.
+// Published changes are valid; a collection is created completely, and updates are of its
+// resources.
 func TestContent(t *testing.T) {
 	const n = collection(2500)
 	locs := map[string]bool{}
@@ -178,7 +180,7 @@ func TestContent(t *testing.T) {
 	}
 }
 
-// A reader notices what is lost or repeated, in messages with marks and in a catch-up.
+// A reader detects lost and repeated messages, in messages with marks and in a catch-up.
 func TestDisorder(t *testing.T) {
 	b := small(t, io.Discard)
 	_, message := marked(messageSize)
@@ -219,7 +221,7 @@ func TestDisorder(t *testing.T) {
 	}
 }
 
-// A sink notices a delivery that does not follow the one before.
+// A sink detects a delivery that does not follow the previous one.
 func TestSink(t *testing.T) {
 	s := &sink{at: map[string]uint64{}}
 	s.moved.L = &s.mu

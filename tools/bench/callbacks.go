@@ -19,7 +19,7 @@ import (
 // benchSecret signs deliveries.
 const benchSecret = "a secret of forty bytes, as one may have"
 
-// A caller calls the callbacks of a sink: rshub, or the floor.
+// A caller delivers to the callbacks of a sink: rshub, or the floor.
 type caller struct {
 	*server
 	sink    *server
@@ -27,7 +27,7 @@ type caller struct {
 	sent    int // changes for each callback
 }
 
-// report waits until the sink has received as much as the query says.
+// report waits until the sink has received the numbers in the query, and returns its report.
 func (c *caller) report(query string) (r sinkReport) {
 	resp := have(http.Get("http://" + c.sink.addr + "/report?" + query))
 	defer resp.Body.Close()
@@ -35,7 +35,7 @@ func (c *caller) report(query string) (r sinkReport) {
 	return r
 }
 
-// step publishes changes, and waits until all have arrived, each once and in order.
+// step publishes changes, and waits until all have arrived once and in order.
 func (c *caller) step(body []byte, changes int) {
 	must(c.publish(body))
 	c.sent += changes
@@ -46,7 +46,7 @@ func (c *caller) step(body []byte, changes int) {
 }
 
 // calls publishes bodies of n changes for a while, each when all callbacks have received
-// the one before. What is counted is deliveries.
+// the one before. It counts deliveries.
 func (b *bench) calls(c *caller, bodies [][]byte, n int) sample {
 	for i := range 2 * warmUp { // and so all callbacks are proven
 		c.step(bodies[i], n)
@@ -61,7 +61,7 @@ func (b *bench) calls(c *caller, bodies [][]byte, n int) sample {
 	return s
 }
 
-// callbacks measures what a delivery costs.
+// callbacks measures the cost of a delivery.
 func (b *bench) callbacks(t *table) {
 	for _, n := range []int{1, 100} {
 		for _, secret := range []string{"", benchSecret} {
@@ -125,8 +125,8 @@ func (c *caller) subscribe(secret string) {
 	}
 }
 
-// idleSubscriptions measures the memory of subscriptions to which nothing is delivered,
-// and compares it with the bytes of their texts.
+// idleSubscriptions measures the memory of subscriptions without deliveries, and compares it with
+// the size of their texts.
 func (b *bench) idleSubscriptions(t *table) {
 	empty, full, texts := b.withSubscriptions()
 	n := float64(b.subscriptions)
@@ -143,7 +143,7 @@ func (b *bench) idleSubscriptions(t *table) {
 		func() sample {
 			grown := of(full) - of(empty)
 			if grown < texts {
-				must(fmt.Errorf("the memory grew by %.0f bytes: the subscriptions are not there", grown))
+				must(fmt.Errorf("memory grew by only %.0f bytes; the subscriptions were not loaded", grown))
 			}
 			return sample{memory: grown, count: n}
 		})

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// together is how many followers catch up at the same time.
+// together is the number of followers that catch up at the same time.
 const together = 100
 
-// A catching is followers that catch up.
+// A catching describes followers that catch up.
 type catching struct {
 	behind    int // changes
 	by        int // how many were published together
@@ -55,7 +55,7 @@ func (b *bench) catchUp(t *table, what string, c catching, figures ...metric) {
 }
 
 // follow follows from the start until nothing is missing. It records the frames, if it is
-// told where. What is counted is deliveries.
+// told where. It counts deliveries.
 func (b *bench) follow(s *server, path string, c catching, frames *[]byte) sample {
 	r := b.newReader()
 	r.zstd = c.zstd

@@ -9,22 +9,21 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// clusterRate is the changes a second that the latency is measured at.
+// clusterRate is the number of changes per second at which the latency is measured.
 const clusterRate = 1000
 
-// smallMessage is the size in bytes of a message with one change, about that of the
-// content.
+// smallMessage is the approximate size of a message with one change in bytes.
 const smallMessage = 400
 
-// A cluster is two hubs on one Redis and one NATS.
+// A cluster is two hubs that share one Redis and one NATS.
 type cluster struct {
 	redis *redisServer
 	nats  *server
 	hubs  []*server
 }
 
-// cluster measures the time from before a publish until a follower has read it,
-// at the hub that it was published to and at the other one.
+// cluster measures the time from the start of a publish until a follower has received it, at the
+// same hub and at another.
 func (b *bench) cluster(t *table) {
 	c := &cluster{redis: b.redisServer()}
 	c.nats = b.startAt(b.build("nats-server"), func(host, port string) []string { return []string{"--addr", host, "--port", port} })

@@ -17,8 +17,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A collection is a number of resources of the shape of Python's PEPs: two digests, a
-// length and a type; a change is 270 bytes as JSON.
+// A collection is a number of resources similar to Python's PEPs: two digests, a length and a type;
+// a change has 270 bytes as JSON.
 type collection int
 
 var collectionBegan = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -60,11 +60,11 @@ func (n collection) updated(count int) []resourcesync.Change {
 	return changes
 }
 
-// A content is the changes that are published: a number of them that every size
-// of batch divides, so that a batch is a slice of it.
+// A content is the published changes. Their number is a multiple of every batch size, so that a
+// batch is a slice.
 type content []resourcesync.Change
 
-// newContent makes the history of a small collection.
+// newContent returns the history of a small collection.
 func newContent() content {
 	const size, resources = 20_000, collection(700)
 	c := make(content, size)
@@ -89,7 +89,7 @@ func (c content) each(n int, encode func([]resourcesync.Change) []byte) [][]byte
 	return out
 }
 
-// blocks returns what the memory stores of changes.
+// blocks returns changes as the memory stores them.
 func blocks(changes []resourcesync.Change) (out []byte) {
 	for _, block := range changelog.CutBlocks(changes, 1, 10_000) {
 		out = append(out, block.Block...)
@@ -107,13 +107,13 @@ func ndjson(changes []resourcesync.Change) (lines []byte) {
 	return lines
 }
 
-// inJSON returns changes as one object.
+// inJSON returns changes as one JSON object.
 func inJSON(changes []resourcesync.Change) []byte {
 	list := bytes.ReplaceAll(bytes.TrimSpace(ndjson(changes)), []byte("\n"), []byte(","))
 	return append(append([]byte(`{"changes":[`), list...), "]}"...)
 }
 
-// delivered returns changes as they are delivered.
+// delivered returns changes as a delivered message.
 func delivered(changes []resourcesync.Change) *feed.Batch {
 	at := feed.Cursor{Position: 1_000_000, Micros: time.Now().UnixMicro()}
 	after := feed.Cursor{Position: at.Position - uint64(len(changes)), Micros: at.Micros - 50_000}
@@ -138,16 +138,16 @@ var markStart = []byte("@@")
 
 var clockBase = time.Now()
 
-// now is nanoseconds on the monotonic clock since the process began.
+// now returns the monotonic time since the process started in nanoseconds.
 func now() int64 { return int64(time.Since(clockBase)) }
 
-// stamp writes a mark over the one in p.
+// stamp overwrites the mark in p.
 func stamp(p []byte, seq uint32, at int64) {
 	i := bytes.Index(p, markStart)
 	copy(p[i+2:], fmt.Appendf(nil, "%08x%016x", seq, at))
 }
 
-// readMark finds the first mark in p. rest is what follows it.
+// readMark returns the first mark in p. rest follows it.
 func readMark(p []byte) (seq uint32, at int64, rest []byte, ok bool) {
 	i := bytes.Index(p, markStart)
 	if i < 0 || len(p) < i+markLen {

@@ -16,7 +16,7 @@ import (
 
 const repeats = 10 // of what is cheap: the median of so many counts as one
 
-// A fetch is a GET that is timed.
+// A fetch is a timed GET.
 type fetch struct {
 	name     string
 	path     string
@@ -25,8 +25,8 @@ type fetch struct {
 	validate bool // with the ETag: answered 304
 }
 
-// documents measures Change Lists. It starts rshub anew for each round, so that each list
-// is really fetched for the first time.
+// documents measures Change Lists. It restarts rshub for each round, so that each list is fetched
+// for the first time.
 func (b *bench) documents(t *table) {
 	dir, saved := b.dir(), b.dir()
 	fetches := b.fillLists(dir)
@@ -75,7 +75,7 @@ func (b *bench) fillLists(dir string) []fetch {
 // client asks for gzip only if a request says so, and does not decompress.
 var client = &http.Client{Transport: &http.Transport{DisableCompression: true, ReadBufferSize: 256 << 10}, Timeout: 4 * answerTime}
 
-// get fetches a whole answer.
+// get fetches a complete response.
 func get(s *server, f fetch, etag string) (body []byte, newTag string) {
 	req := have(http.NewRequest(http.MethodGet, "http://"+s.addr+f.path, nil))
 	want := http.StatusOK
@@ -109,7 +109,7 @@ func times(server *server, first string, fetches []fetch) sample {
 	return s
 }
 
-// time returns how many milliseconds a fetch took, or the median of some.
+// time returns the duration of a fetch in milliseconds, or the median of several.
 func (f fetch) time(s *server) float64 {
 	n, etag := 1, ""
 	if f.again {

@@ -29,7 +29,7 @@ func (b *bench) dump(t *table) {
 			var did struct{ Listed, Gaps int }
 			must(json.Unmarshal(out, &did))
 			if did.Listed != s.n || did.Gaps > 0 {
-				must(fmt.Errorf("the dump has %+v of %d resources", did, s.n))
+				must(fmt.Errorf("dump: got %+v, want %d resources", did, s.n))
 			}
 			u.count = float64(s.n)
 			return u

@@ -29,7 +29,7 @@ func contentOf(i int) []byte {
 	return bytes.Repeat(fmt.Appendf(nil, "%015d\n", i), 64)
 }
 
-// makeFiles fills a new directory with n files.
+// makeFiles creates n files in a new directory.
 func makeFiles(dir string, n int) {
 	for i := range n {
 		name := filepath.Join(dir, pathOf(i))
@@ -40,10 +40,10 @@ func makeFiles(dir string, n int) {
 	}
 }
 
-// settled is how old a file has to be before its hash is remembered, and somewhat more.
+// settled is slightly more than the age at which the hash of a file is cached.
 const settled = 2500 * time.Millisecond
 
-// A synced is a hub that has the files of a directory, and a server that has them.
+// A synced is a hub that was synced with the files of a directory, and a server of these files.
 type synced struct {
 	*bench
 	n           int // files
@@ -61,23 +61,23 @@ func (b *bench) synced(n int) *synced {
 	return s
 }
 
-// base is where the files are on the web.
+// base returns the URL at which the files are served.
 func (s *synced) base() string { return "http://" + s.origin.addr + "/" }
 
-// sync syncs, and checks what that did.
+// sync runs rspublish sync, and checks its result.
 func (s *synced) sync(created int) sample {
 	u, out := s.run(s.build("rspublish"), "sync", "-hub", "http://"+s.hub.addr, "-set", benchSet, "-base", s.base(),
 		"-state", filepath.Join(s.data, "state"), "-json", s.dir)
 	var did struct{ Listed, Created, Updated, Deleted int }
 	must(json.Unmarshal(out, &did))
 	if did.Listed != s.n || did.Created != created || did.Updated+did.Deleted > 0 {
-		must(fmt.Errorf("sync did %+v of %d resources, of which %d were new", did, s.n, created))
+		must(fmt.Errorf("sync: got %+v, want %d resources, %d of them new", did, s.n, created))
 	}
 	return u
 }
 
-// run runs a program until it ends. CPU is of the program. What the hub and the origin take
-// meanwhile is not that of others.
+// run runs a program until it exits. The sample has the CPU time of the program. The CPU time of
+// the hub and the origin during the run does not count as that of other processes.
 func (s *synced) run(program string, args ...string) (u sample, out []byte) {
 	cmd := exec.CommandContext(s.ctx, program, args...)
 	var stdout, problems bytes.Buffer
@@ -92,7 +92,7 @@ func (s *synced) run(program string, args ...string) (u sample, out []byte) {
 	return u, stdout.Bytes()
 }
 
-// sync measures a sync that finds nothing to do.
+// sync measures a sync without changes.
 func (b *bench) sync(t *table) {
 	s, three := b.synced(b.files), aim{limit: 3, ratio: true}
 	b.compare(t, count(s.n)+" files", []metric{
@@ -103,7 +103,7 @@ func (b *bench) sync(t *table) {
 		func() sample { return s.sync(0) })
 }
 
-// mirror measures a mirror from nothing.
+// mirror measures a mirror that starts empty.
 func (b *bench) mirror(t *table) {
 	s := b.synced(b.mirrored)
 	into := func(get func(dir string) sample) func() sample {
@@ -131,11 +131,11 @@ func (b *bench) mirror(t *table) {
 // check checks a few of the files of a mirror, and their number.
 func (s *synced) check(dir string) {
 	if files := have(filepath.Glob(filepath.Join(dir, "part-*", "file-*"))); len(files) != s.n {
-		must(fmt.Errorf("there are %d files, not %d", len(files), s.n))
+		must(fmt.Errorf("got %d files, want %d", len(files), s.n))
 	}
 	for i := 0; i < s.n; i += 1 + s.n/10 {
 		if text := have(os.ReadFile(filepath.Join(dir, pathOf(i)))); !bytes.Equal(text, contentOf(i)) {
-			must(fmt.Errorf("%s is wrong", pathOf(i)))
+			must(fmt.Errorf("%s has unexpected content", pathOf(i)))
 		}
 	}
 }

@@ -18,7 +18,7 @@ const (
 	warmUp      = 5  // messages
 )
 
-// A channel is the way in which messages come into a server and out of it.
+// A channel is a transport of messages to and from a server.
 type channel struct {
 	posts  []poster // one for each publisher
 	body   []byte   // with a mark
@@ -26,7 +26,7 @@ type channel struct {
 	rate   int // messages a second; 0: as many as the window allows
 }
 
-// A publisher publishes numbered messages, one after the other.
+// A publisher publishes consecutively numbered messages.
 type publisher struct {
 	post poster
 	body []byte
@@ -40,7 +40,7 @@ func (p *publisher) publish() error {
 }
 
 // deliver publishes for a while, and waits until all that was published has arrived. A
-// message that is lost or out of order is a failure. What is counted is deliveries.
+// message that is lost or out of order is a failure. It counts deliveries.
 func (b *bench) deliver(r *reader, c channel, servers ...*server) sample {
 	most := int64(max(window, c.rate)) // a second's worth
 	feeds := make([]*publisher, len(c.posts))
@@ -76,8 +76,8 @@ func (b *bench) deliver(r *reader, c channel, servers ...*server) sample {
 	return s
 }
 
-// fan measures the fan-out of messages, each to all subscribers: paced by one publisher, or
-// saturated by several. One alone waits for an fsync most of the time.
+// fan measures the fan-out of messages to all subscribers: paced by one publisher, or saturated by
+// several. A single one waits for an fsync most of the time.
 func (b *bench) fan(t *table, what string, figure metric, events bool, rate int) {
 	writers := feeds
 	if rate > 0 {
@@ -106,8 +106,8 @@ func (b *bench) events(t *table) {
 	b.fan(t, fmt.Sprintf("streams, %d/s", pace), cpuEach("delivery").should(aim{limit: 1.5, ratio: true}), true, pace)
 }
 
-// filters measures a publish that one follower wants, beside as many others as there are idle
-// connections, each with a prefix of its own that the change does not have.
+// filters measures publishes that match the filter of one follower, while the idle connections each
+// have another prefix that does not match.
 func (b *bench) filters(t *table) {
 	line, _ := marked(messageSize)
 	beside := func(others int) sample {
@@ -126,7 +126,7 @@ func (b *bench) filters(t *table) {
 		func() sample { return beside(0) }, func() sample { return beside(b.idle) })
 }
 
-// idleConnections measures the memory of connections to which nothing is sent.
+// idleConnections measures the memory of connections without messages.
 func (b *bench) idleConnections(t *table) {
 	hold := func(s *server, path string) sample {
 		before := rssOf(s.pid)

@@ -38,7 +38,7 @@ func (b *bench) flat(t *table) {
 	})
 }
 
-// flatSets compares with a memory of many sets, once with one set in use and once with all.
+// flatSets compares with a memory of many sets, with one set in use and with all.
 func (b *bench) flatSets(t *table, s store) {
 	m := b.flatFilled(s, few)
 	sets := []string{benchSet}
@@ -57,23 +57,23 @@ func (b *bench) flatSets(t *table, s store) {
 	b.flatCompare(t, s, what+"all in turn", m, sets...)
 }
 
-// flatFilled opens a memory, and publishes n changes to one set.
+// flatFilled opens a memory and publishes n changes to one set.
 func (b *bench) flatFilled(s store, n int) *memory {
 	m := s.open()
 	b.fill(m, n/100, 10_000, func(i int) []resourcesync.Change { return b.changes.batch(i, 100) })
 	return m
 }
 
-// flatCompare compares a memory of which some sets are used with a small one. Each round has
-// a new small one, as measuring makes it grow.
+// flatCompare compares a memory of which some sets are used with a small one. Each round has a new
+// small one, because measuring makes it grow.
 func (b *bench) flatCompare(t *table, s store, what string, large *memory, sets ...string) {
 	b.compare(t, s.name+", "+what, flatFigures,
 		func() sample { return b.flatMeasure(b.flatFilled(s, few), benchSet) },
 		func() sample { return b.flatMeasure(large, sets...) })
 }
 
-// flatMeasure takes all figures of a memory. Reads come first: what is published
-// then makes it grow.
+// flatMeasure measures all figures of a memory. Reads are first, because publishes make the memory
+// grow.
 func (b *bench) flatMeasure(m *memory, sets ...string) sample {
 	near, random := b.flatReads(m, sets)
 	h := hub.New(m.log, hub.Options{})
@@ -95,8 +95,7 @@ func (b *bench) flatMeasure(m *memory, sets ...string) sample {
 	return f
 }
 
-// p50 calls a function again and again for a while, and returns the median time of a call
-// in ms.
+// p50 calls do repeatedly for a while, and returns the median duration of a call in ms.
 func (b *bench) p50(do func(i int)) float64 {
 	var took []float64
 	for begin := time.Now(); time.Since(begin) < b.length/2; {
@@ -107,8 +106,8 @@ func (b *bench) p50(do func(i int)) float64 {
 	return median(took)
 }
 
-// flatReads returns what reads a given number of changes near the heads, and anywhere in the
-// logs. Most of them begin between two blocks of 100.
+// flatReads returns functions that read a given number of changes near the heads, and at random
+// places. Most of them start between two blocks of 100.
 func (b *bench) flatReads(m *memory, sets []string) (near, random []func()) {
 	for range 256 {
 		set := sets[rand.IntN(len(sets))]
@@ -127,8 +126,8 @@ func (b *bench) flatReads(m *memory, sets []string) (near, random []func()) {
 	return near, random
 }
 
-// flatSubscriptions compares a hub that has many subscriptions with one that has none, when
-// changes are published to a set that nobody is subscribed to.
+// flatSubscriptions compares a hub that has many subscriptions with one that has none, while
+// changes are published to a set without subscriptions.
 func (b *bench) flatSubscriptions(t *table) {
 	empty, full, _ := b.withSubscriptions()
 	l := load{16, 1, b.length}

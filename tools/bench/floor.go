@@ -20,8 +20,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// runFloor runs a floor that is a process of its own, or the sink of callbacks. It returns
-// only when it fails.
+// runFloor runs a floor or the sink as a separate process. It returns only if it fails.
 func runFloor(kind string, args []string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,7 +43,7 @@ func runFloor(kind string, args []string) error {
 	case kind == "callbacks" && len(args) == 2:
 		h, err = newCallbackFloor(args[0], args[1])
 	default:
-		return fmt.Errorf("there is no floor %s %q", kind, args)
+		return fmt.Errorf("unknown floor %s %q", kind, args)
 	}
 	if err != nil {
 		return err
@@ -53,18 +52,17 @@ func runFloor(kind string, args []string) error {
 	return http.Serve(l, h)
 }
 
-// A committer appends to a file and makes the appends durable, with one fsync for all
-// callers that wait. A caller that finds nobody writing writes for itself and for all
-// callers that wait.
+// A committer appends to a file durably, with one fsync for all waiting callers. A caller writes
+// for all waiting callers if no other caller is writing.
 type committer struct {
 	f *os.File
 
 	mu      sync.Mutex
-	done    sync.Cond // of mu: a commit ended
+	done    sync.Cond // of mu: a commit has finished
 	waiting []byte
 	busy    bool
-	next    int // number of the commit that waiting belongs to
-	ended   int // the last commit that ended
+	next    int // number of the commit for waiting
+	ended   int // number of the last finished commit
 	err     error
 }
 
@@ -78,7 +76,7 @@ func newCommitter(path string) (*committer, error) {
 	return c, nil
 }
 
-// append returns when b is durable.
+// append appends b and returns when it is durable.
 func (c *committer) append(b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,9 +105,8 @@ func (c *committer) append(b []byte) error {
 	return c.err
 }
 
-// newPublishFloor returns the floor of publishes over HTTP: it reads the body,
-// appends a block that was encoded before, and answers. The path says how many
-// changes are in it.
+// newPublishFloor returns the floor of publishes over HTTP: it reads the body, appends a previously
+// encoded block, and responds. The path has the number of changes in the block.
 func newPublishFloor(dir string) (http.Handler, error) {
 	file, err := newCommitter(filepath.Join(dir, "floor"))
 	if err != nil {
@@ -136,12 +133,12 @@ func newPublishFloor(dir string) (http.Handler, error) {
 	return mux, nil
 }
 
-// A fanoutFloor does the least that a push server can do. It has bare connections, and
-// neither a goroutine nor a buffer for each. It makes a frame (or an event) of each body
-// that is posted once, and writes that to each connection with one system call.
+// A fanoutFloor is a push server that does the minimum work. It has plain connections, without a
+// goroutine or a buffer for each. It encodes each posted body once as a frame or an event, and
+// writes it to each connection with one system call.
 type fanoutFloor struct {
 	mu    sync.Mutex
-	conns map[bool][]net.Conn // by whether they are event streams
+	conns map[bool][]net.Conn // keyed by whether they are event streams
 	out   []byte
 }
 
@@ -159,7 +156,7 @@ func (s *fanoutFloor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.write(true)
 		return
 	}
-	s.mu.Lock() // a subscriber that was answered gets every message from then on
+	s.mu.Lock() // a subscriber gets every message after the response
 	defer s.mu.Unlock()
 	c, events, err := takeOver(w, r)
 	if err != nil {
@@ -167,11 +164,11 @@ func (s *fanoutFloor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.conns[events] = append(s.conns[events], c)
 	if len(s.conns[events])%100 == 0 {
-		debug.FreeOSMemory() // its memory is to be that of connections, not of handshakes
+		debug.FreeOSMemory() // measure the memory of connections, not of handshakes
 	}
 }
 
-// write writes to every connection, and forgets those that are closed.
+// write writes to every connection, and drops the closed ones.
 func (s *fanoutFloor) write(events bool) {
 	s.conns[events] = slices.DeleteFunc(s.conns[events], func(c net.Conn) bool {
 		_, err := c.Write(s.out)
@@ -179,7 +176,7 @@ func (s *fanoutFloor) write(events bool) {
 	})
 }
 
-// takeOver answers a subscriber, and takes its connection.
+// takeOver responds to a subscriber and hijacks its connection.
 func takeOver(w http.ResponseWriter, r *http.Request) (c net.Conn, events bool, err error) {
 	if r.Header.Get("Upgrade") != "" {
 		ws, err := new(websocket.Upgrader).Upgrade(w, r, nil)
@@ -194,7 +191,7 @@ func takeOver(w http.ResponseWriter, r *http.Request) (c net.Conn, events bool, 
 	return c, true, err
 }
 
-// appendFrame appends a WebSocket frame with a message, as a server sends it.
+// appendFrame appends a message as a WebSocket frame of a server.
 func appendFrame(dst, body []byte) []byte {
 	const final, text = 0x80, 1
 	dst = append(dst, final|text)
@@ -209,8 +206,8 @@ func appendFrame(dst, body []byte) []byte {
 	return append(dst, body...)
 }
 
-// newReplay returns what writes a file from memory to each subscriber, and waits until the
-// subscriber closes.
+// newReplay returns a handler that writes a file from memory to each subscriber, and waits until
+// the subscriber closes.
 func newReplay(name string) (http.Handler, error) {
 	log, err := os.ReadFile(name)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +225,7 @@ func newReplay(name string) (http.Handler, error) {
 	}), err
 }
 
-// newFiles serves the files below a directory from memory.
+// newFiles returns a handler that serves the files below a directory from memory.
 func newFiles(dir string) (http.Handler, error) {
 	bodies := map[string][]byte{"/": nil}
 	err := filepath.WalkDir(dir, func(name string, d os.DirEntry, err error) error {
@@ -252,6 +249,6 @@ func newFiles(dir string) (http.Handler, error) {
 		}
 		h.Set("Content-Type", "text/plain")
 		h.Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = w.Write(body) // the client may be gone
+		_, _ = w.Write(body) // an error means that the client closed the connection
 	}), err
 }

@@ -26,7 +26,7 @@ var (
 	bytesEach     = map[string]float64{"disk": 130, "Redis": 110}
 )
 
-// created opens a memory, and publishes a collection to it.
+// created opens a memory and publishes a collection to it.
 func (b *bench) created(s store, n collection) *memory {
 	const size = 1000
 	m := s.open()
@@ -34,7 +34,7 @@ func (b *bench) created(s store, n collection) *memory {
 	return m
 }
 
-// keep keeps the inventories of the memory as a hub does, until what is measured is over.
+// keep maintains the inventories of the memory as a hub does, until the end of the scope.
 func (b *bench) keep(m *memory) *live.Live {
 	l := live.New(m.log, m.log.Inventories(), m.claims(), live.Options{Poll: m.poll})
 	ctx, cancel := context.WithCancel(b.ctx)
@@ -48,13 +48,13 @@ func (b *bench) keep(m *memory) *live.Live {
 	return l
 }
 
-// inventory returns the inventory, of which nothing was read yet.
+// inventory returns the inventory, without cached pages.
 func (m *memory) inventory() *inventory.Inventory {
 	return inventory.New(m.log.Inventories(), benchSet, inventory.Options{})
 }
 
-// commit returns the newest root when it is at the head of the log. It says that the set is
-// complete: then a Resource List is due there.
+// commit returns the newest root when it is at the head of the log. It marks the set as complete,
+// so that a Resource List is due.
 func (b *bench) commit(m *memory, l *live.Live) inventory.Root {
 	must(l.Complete(b.ctx, benchSet, true))
 	const patience = 3 * time.Minute
@@ -69,14 +69,14 @@ func (b *bench) commit(m *memory, l *live.Live) inventory.Root {
 	return inventory.Root{}
 }
 
-// make makes the inventory up to the head of the log.
+// make builds the inventory up to the head of the log.
 func (b *bench) make(m *memory) (root inventory.Root) {
 	must(b.scope(func() { root = b.commit(m, b.keep(m)) }))
 	must(m.inventory().Shrink(b.ctx)) // the maker may have been stopped before it removed what died
 	return root
 }
 
-// inventory measures how an inventory is made, and how large it is.
+// inventory measures the build time and the size of an inventory.
 func (b *bench) inventory(t *table) {
 	b.inStores(func(s store) { b.inventoryMade(t, s) })
 }
@@ -113,7 +113,7 @@ func (b *bench) inventoryMade(t *table, s store) {
 		})
 }
 
-// packedTexts returns some changes of a collection as they are stored.
+// packedTexts returns some changes of a collection in their stored encoding.
 func packedTexts(n collection) []string {
 	texts := make([]string, min(int(n), 20_000))
 	for i := range texts {
@@ -123,8 +123,8 @@ func packedTexts(n collection) []string {
 	return texts
 }
 
-// blockBytes returns what a resource of a collection takes in the blocks of a log, if
-// they are in the order of loc.
+// blockBytes returns the size of a resource of a collection in the blocks of a log, if they are
+// ordered by loc.
 func blockBytes(n collection) float64 {
 	changes := make([]resourcesync.Change, min(int(n), 100_000))
 	for i := range changes {
@@ -133,8 +133,8 @@ func blockBytes(n collection) float64 {
 	return float64(len(blocks(changes))) / float64(len(changes))
 }
 
-// decode decodes n changes, and makes the two elements of each resource's digests. It sorts
-// nothing, makes no tree and keeps nothing.
+// decode decodes n changes, and computes both digest elements of each resource. It neither sorts
+// nor stores them.
 func decode(texts []string, n int) (sums [2]byte) {
 	var text []byte
 	for i := range n {
@@ -157,8 +157,8 @@ const (
 	followBatch = 50
 )
 
-// inventoryFollow measures what changes at random places take of a hub that keeps an
-// inventory, and of one that keeps none.
+// inventoryFollow compares hubs with and without an inventory while changes are published at random
+// places.
 func (b *bench) inventoryFollow(t *table) {
 	n := collection(b.resources)
 	const second = int(time.Second / followTick * followBatch)
@@ -179,8 +179,8 @@ func (b *bench) inventoryFollow(t *table) {
 	})
 }
 
-// keepUp publishes changes at a steady pace for a while; and then waits until the
-// inventory has them, if there is one. What is counted is changes.
+// keepUp publishes changes at a steady pace for a while, and then waits until the inventory, if
+// there is one, includes them. It counts changes.
 func (b *bench) keepUp(m *memory, n collection, l *live.Live) sample {
 	batches := make([]changelog.Publish, 2*time.Second/followTick) // again and again: only their places count
 	for i := range batches {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command bench measures what rshub costs, each figure beside a floor that is
-// measured in the same run: the least that any program could spend on the same
+// Command bench measures the cost of rshub. Each figure is compared with a floor that is
+// measured in the same run: the minimum that any program could spend on the same
 // bytes. See README.md.
 package main
 
@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// benchSet is the set that changes are published to.
+// benchSet is the set to which changes are published.
 const benchSet = "bench"
 
-// setPath is where the changes of the set are published and followed.
+// setPath is the path at which changes of the set are published and followed.
 const setPath = "/sets/" + benchSet + "/changes"
 
 // A bench is one run of this program.
@@ -40,12 +40,12 @@ type bench struct {
 	sizes
 }
 
-// skipped is why a part cannot run here. It is no failure.
+// skipped is the reason why a part cannot run on this machine. It is not a failure.
 type skipped string
 
 func (s skipped) Error() string { return string(s) }
 
-// sizes are the numbers that -quick makes smaller.
+// sizes are the numbers that -quick reduces.
 type sizes struct {
 	length        time.Duration // of one figure of publishing; others take a multiple of it
 	connections   int           // that messages fan out to
@@ -88,13 +88,13 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	b := &bench{ctx: ctx, out: out, sizes: fullSizes, changes: newContent()}
 	flags := flag.NewFlagSet("bench", flag.ExitOnError)
-	pick := flags.String("run", "", "regular expression; only parts whose name it matches")
-	flags.BoolVar(&b.aimless, "quick", false, "a smoke run: does it work? Its figures mean little")
-	flags.IntVar(&b.rounds, "rounds", 3, "rounds, of whose figures the medians are shown; -quick has one")
-	dir := flags.String("dir", ".", "where to make the directory for data, on the disk to measure")
-	flags.StringVar(&b.program, "rshub", "", "the program to measure; default: it is built")
-	flags.StringVar(&b.ops, "ops", "127.0.0.1:0", "rshub's ops address, to profile it meanwhile")
-	_ = flags.Parse(args) // it exits by itself
+	pick := flags.String("run", "", "run only parts with names that match the `regexp`")
+	flags.BoolVar(&b.aimless, "quick", false, "run a quick smoke test; the figures are not meaningful")
+	flags.IntVar(&b.rounds, "rounds", 3, "number of rounds; the medians are printed; -quick runs one")
+	dir := flags.String("dir", ".", "`directory` for data, on the disk to measure")
+	flags.StringVar(&b.program, "rshub", "", "`program` to measure; default: build it")
+	flags.StringVar(&b.ops, "ops", "127.0.0.1:0", "operations `address` of rshub, to profile it during the run")
+	_ = flags.Parse(args) // exits on error
 	which, err := regexp.Compile(*pick)
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
@@ -109,7 +109,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if b.work, err = filepath.Abs(b.work); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "medians of %d rounds, in each floor and rshub in turn; others: what other processes took of the machine meanwhile\n", b.rounds)
+	fmt.Fprintf(out, "medians of %d rounds, each with floor and rshub; others: share of the CPU used by other processes\n", b.rounds)
 	for _, p := range parts {
 		if which.MatchString(p.name) {
 			err = errors.Join(err, b.runPart(p))

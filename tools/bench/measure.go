@@ -13,7 +13,7 @@ import (
 
 const clockTick = 100 // USER_HZ on Linux: CPU times come in steps of 10 ms
 
-// A sample is what was measured of one piece of work. Each part fills what it needs.
+// A sample is a measurement of one piece of work. Each part sets the fields that it needs.
 type sample struct {
 	seconds  float64
 	cpu      float64 // seconds, of the servers; of this process where there is none
@@ -25,8 +25,8 @@ type sample struct {
 	each     []float64
 }
 
-// measure runs f and returns the time that it took, and the CPU of this process and of the
-// servers meanwhile.
+// measure runs f, and returns its duration and the CPU time of this process and of the servers
+// during it.
 func measure(f func(), servers ...*server) (s sample) {
 	cpu := func() (sum float64) {
 		for _, s := range servers {
@@ -50,22 +50,22 @@ func measure(f func(), servers ...*server) (s sample) {
 	return s
 }
 
-// cpuOf returns the user and system seconds of a process, all threads.
+// cpuOf returns the user and system time of a process in seconds.
 func cpuOf(pid int) float64 {
 	s := string(have(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))))
 	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:]) // the name in front may have spaces
 	return (have(strconv.ParseFloat(f[11], 64)) + have(strconv.ParseFloat(f[12], 64))) / clockTick
 }
 
-// ownCPU is this process's user and system seconds.
+// ownCPU returns the user and system time of this process in seconds.
 func ownCPU() float64 {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// machineCPU returns the busy and all seconds of the machine's cores, to see
-// how much of it other processes took.
+// machineCPU returns the busy and the total time of all cores in seconds, to detect other
+// processes.
 func machineCPU() (busy, all float64) {
 	b, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(b), "\n")
@@ -82,20 +82,20 @@ func machineCPU() (busy, all float64) {
 	return busy / clockTick, all / clockTick
 }
 
-// rssOf returns the resident bytes of a process.
+// rssOf returns the resident memory of a process in bytes.
 func rssOf(pid int) float64 { return status(pid, "VmRSS:") }
 
-// peakOf returns the most resident bytes that a process had since restPeak.
+// peakOf returns the peak resident memory of a process since restPeak, in bytes.
 func peakOf(pid int) float64 { return status(pid, "VmHWM:") }
 
-// restPeak makes the present memory of a process its peak, and returns it.
+// restPeak resets the peak memory of a process to its current memory, and returns it.
 func restPeak(pid int) float64 {
 	const peakOnly = "5" // see proc(5), clear_refs
 	must(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte(peakOnly), 0))
 	return rssOf(pid)
 }
 
-// status returns the bytes that a line of a process's status says.
+// status returns the value of a line of a process's status in bytes.
 func status(pid int, name string) float64 {
 	_, rest, _ := strings.Cut(string(have(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))), name)
 	line, _, _ := strings.Cut(rest, "kB")
@@ -105,7 +105,7 @@ func status(pid int, name string) float64 {
 // settle is how long a server is left alone before its memory is read.
 const settle = 1500 * time.Millisecond
 
-// rest waits until a server has nothing to do.
+// rest waits until a server is idle.
 func (b *bench) rest(s *server) {
 	const idle = 0.02 // seconds of CPU, of which two are steps of the clock
 	for used := 1.0; used > idle; {

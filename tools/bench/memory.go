@@ -38,7 +38,7 @@ type memory struct {
 	size    func() float64 // bytes of all that is kept
 }
 
-// A store makes memories of one kind.
+// A store creates memories of one kind.
 type store struct {
 	name string
 	open func() *memory // an empty one, until what is measured is over
@@ -58,7 +58,7 @@ func (b *bench) onDisk() *memory {
 	return m
 }
 
-// diskAt opens the memory in a data directory of rshub's. The caller closes its log.
+// diskAt opens the memory in a data directory of rshub. The caller must close its log.
 func (b *bench) diskAt(dir string) *memory {
 	m := &memory{poll: 500 * time.Millisecond}
 	open := func() {
@@ -76,8 +76,7 @@ func (b *bench) diskAt(dir string) *memory {
 	return m
 }
 
-// fileBytes returns how many bytes the files of a store on the disk have that hold what
-// is kept, when they have settled.
+// fileBytes returns the size of the data files of a disk store after compactions have finished.
 func (b *bench) fileBytes(dir string) float64 {
 	for last := -1.0; ; {
 		sum := 0.0
@@ -95,15 +94,15 @@ func (b *bench) fileBytes(dir string) float64 {
 	}
 }
 
-// fillDisk fills the memory in a data directory of rshub's with batches of n changes.
+// fillDisk fills the memory in a data directory of rshub with batches of n changes.
 func (b *bench) fillDisk(dir string, count, n, listSize int) {
 	m := b.diskAt(dir)
 	b.fill(m, count/n, listSize, func(i int) []resourcesync.Change { return b.changes.batch(i, n) })
 	must(m.log.Close())
 }
 
-// fill publishes batches of changes from many publishers, so that it does not take
-// long. Each publish is a block.
+// fill publishes batches of changes from many concurrent publishers, to save time. Each publish is
+// a block.
 func (b *bench) fill(m *memory, batches, listSize int, batch func(i int) []resourcesync.Change) {
 	h := hub.New(m.log, hub.Options{ListSize: listSize})
 	defer h.Close()
@@ -113,7 +112,7 @@ func (b *bench) fill(m *memory, batches, listSize int, batch func(i int) []resou
 	}))
 }
 
-// inParallel calls do for the numbers below n, some at a time.
+// inParallel calls do for the numbers below n, up to atOnce at a time.
 func inParallel(atOnce, n int, do func(i int) error) error {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -129,15 +128,15 @@ func inParallel(atOnce, n int, do func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// A redisServer is a redis-server for this bench. It never rewrites its append-only file,
-// because a rewrite would begin at any time and disturb the measurement.
+// A redisServer is a redis-server for this bench. It never rewrites its append-only file, because a
+// rewrite could start at any time and disturb the measurement.
 type redisServer struct {
 	*server
 	conn   *redisconn.Conn // for what is rshub's
 	client *redis.Client   // for what is bare
 }
 
-// redisServer starts one.
+// redisServer starts a redis-server.
 func (b *bench) redisServer() *redisServer {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -171,8 +170,8 @@ func (b *bench) inRedis() *memory {
 	}
 }
 
-// used returns the bytes of all keys and their values. INFO would also count the buffers of
-// connections, which are hundreds of KB that come and go.
+// used returns the memory usage of all keys in bytes. INFO would also count the buffers of
+// connections, which vary by hundreds of KB.
 func (s *redisServer) used(ctx context.Context) (bytes float64) {
 	keys := s.client.Scan(ctx, 0, "", 1000).Iterator()
 	for keys.Next(ctx) {
@@ -185,7 +184,7 @@ func (s *redisServer) used(ctx context.Context) (bytes float64) {
 // bareStream is where the floors keep blocks: a stream, one entry for each.
 const bareStream = "bare"
 
-// bareAppend stores a block in the stream: the cheapest way to store blocks in order.
+// bareAppend appends a block to the stream: the cheapest way to store blocks in order.
 func (s *redisServer) bareAppend(ctx context.Context, block []byte) error {
 	return s.client.XAdd(ctx, &redis.XAddArgs{Stream: bareStream, Values: []any{"b", block}}).Err()
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A part answers one question.
+// A part is a group of measurements that answer one question.
 type part struct {
 	name, title string    // the title says what is measured, and the floor
 	heads       [2]string // of the two columns; empty: floor, rshub
@@ -23,20 +23,20 @@ var parts = []part{
 	{name: "publish-http", run: (*bench).publishHTTP,
 		title: "Durable publishes over HTTP, on kept connections; floor: net/http that reads the body, then the floor above"},
 	{name: "requests", run: (*bench).requests,
-		title: "Requests on kept connections, with a handler that does hardly anything; floor: net/http, a bare mux that answers the same"},
+		title: "Requests on persistent connections to a trivial handler; floor: net/http, a plain mux with the same response"},
 	{name: "fanout", run: (*bench).fanout,
 		title: "WebSocket fan-out of messages of 1 KB; floor: the same frame, one write for each connection and message"},
 	{name: "events", run: (*bench).events, title: "Event streams, the same messages; floor: as above"},
 	{name: "filters", heads: [2]string{"alone", "beside"}, run: (*bench).filters,
-		title: "WebSockets with filters: a publish that one follower wants, alone and beside many that want other changes"},
+		title: "WebSockets with filters: a publish that matches one follower, alone and with many that do not match"},
 	{name: "idle", run: (*bench).idleConnections, title: "Memory of idle WebSocket connections; floor: a bare connection for each"},
 	{name: "catchup", run: (*bench).catchup,
 		title: "Catching up over WebSocket; floor: the same bytes from memory to each connection"},
 	{name: "documents", run: (*bench).documents,
 		title: "Documents, time until the last byte; floor: net/http serving the same bytes from memory"},
 	{name: "callbacks", run: (*bench).callbacks,
-		title: "Deliveries to callbacks, one to each for each publish, the next publish when all are answered; " +
-			"CPU without that of the same publishes to a set that nobody is subscribed to; floor: net/http, a goroutine for each callback"},
+		title: "Deliveries to callbacks, one to each per publish, with the next publish after all responses; " +
+			"CPU less that of the same publishes to a set without subscriptions; floor: net/http, a goroutine for each callback"},
 	{name: "callback-idle", run: (*bench).idleSubscriptions,
 		title: "Memory of idle subscriptions; floor: the bytes of callback, secret and token"},
 	{name: "redis", run: (*bench).publishRedis,
@@ -45,14 +45,14 @@ var parts = []part{
 		title: "From publish to receipt, 1,000 changes a second over HTTP, followed by one WebSocket; Redis, NATS and two hubs; " +
 			"floor: go-redis, one XADD, then publish over NATS to one subscriber"},
 	{name: "flat", heads: [2]string{"small", "large"}, run: (*bench).flat,
-		title: "Does it stay the same? A memory with 10,000 changes in one set, and a larger one; a hub without subscriptions, and one with many"},
+		title: "Scaling: a memory with 10,000 changes in one set and a larger one; a hub without subscriptions and one with many"},
 	{name: "inventory", run: (*bench).inventory,
-		title: "An inventory, made in process from a log; floor: decode the same changes, make the elements of their digests; " +
-			"of its size: blocks of the log with the same changes, by loc"},
+		title: "An inventory, built in process from a log; floor: decode the same changes, compute the elements of their digests; " +
+			"floor of the size: blocks of the log with the same changes, by loc"},
 	{name: "inventory-follow", heads: [2]string{"without", "with"}, run: (*bench).inventoryFollow,
 		title: "Publishing changes at random places, in process, without an inventory and with one that keeps up"},
 	{name: "sync", run: (*bench).sync,
-		title: "rspublish sync of a directory of which no file has changed; floor: find -printf of what sync has to know of each file"},
+		title: "rspublish sync of an unchanged directory; floor: find -printf of the file attributes that sync needs"},
 	{name: "mirror", run: (*bench).mirror,
 		title: "rsmirror -once of small files into a new directory, each file durable; floor: net/http with as many requests at a time, " +
 			"each file created and renamed, nothing durable"},
@@ -60,24 +60,24 @@ var parts = []part{
 		title: "rspublish dump of a directory for the first time; floor: read each file into one durable ZIP file, with the same compressor"},
 }
 
-// A failure ends a part, as t.Fatal ends a test. Only the goroutine that runs the part may
-// fail; others return errors to it.
+// A failure ends a part, as t.Fatal ends a test. Only the goroutine that runs the part may panic
+// with it; others return errors.
 type failure struct{ error }
 
-// must fails if there is an error.
+// must fails the part if err is not nil.
 func must(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// have returns v, and fails if there is an error.
+// have returns v, and fails the part if err is not nil.
 func have[T any](v T, err error) T {
 	must(err)
 	return v
 }
 
-// runPart runs a part and prints what it measured, also when it failed halfway.
+// runPart runs a part and prints its measurements, even if it failed halfway.
 func (b *bench) runPart(p part) (err error) {
 	if b.ctx.Err() != nil {
 		return b.ctx.Err()
@@ -101,14 +101,14 @@ func (b *bench) runPart(p part) (err error) {
 	return err
 }
 
-// dir makes a directory for data, which goes with the part.
+// dir creates a directory for data. It is removed at the end of the part.
 func (b *bench) dir() string { return have(os.MkdirTemp(b.data, "")) }
 
-// later has end called when what is done now is over: what is measured, or else the part.
+// later registers a function to be called at the end of the current scope: a measurement, or else
+// the part.
 func (b *bench) later(end func() error) { b.ends = append(b.ends, end) }
 
-// scope calls do, and then what is to be called later, the last first. It returns why
-// something failed.
+// scope calls do, and then the registered functions in reverse order. It returns the first failure.
 func (b *bench) scope(do func()) (err error) {
 	before := len(b.ends)
 	defer func() {
@@ -130,8 +130,8 @@ func (b *bench) scope(do func()) (err error) {
 	return nil
 }
 
-// compare measures floor and ours once in each round, and adds the figures of both to the
-// table. The two take turns in being first.
+// compare measures floor and ours once in each round, and adds the figures of both to the table.
+// They alternate in being first.
 func (b *bench) compare(t *table, what string, figures []metric, floor, ours func() sample) {
 	for i := range b.rounds {
 		var f, o sample
@@ -147,14 +147,14 @@ func (b *bench) compare(t *table, what string, figures []metric, floor, ours fun
 	}
 }
 
-// A metric is what a figure says of a sample, and what it should be.
+// A metric computes a figure from a sample, and has its aim.
 type metric struct {
 	name string
 	of   func(sample) float64
 	aim
 }
 
-// An aim is what a figure should be at most.
+// An aim is the limit of a figure.
 type aim struct {
 	limit float64 // 0: there is no aim
 	least bool    // it is a minimum, not a maximum
@@ -168,27 +168,28 @@ func (m metric) should(a aim) metric {
 	return m
 }
 
-// perSecond is how many of what is counted were done in a second.
+// perSecond returns the metric of the rate of the counted items.
 func perSecond(what string) metric {
 	return metric{name: what + "/s", of: func(s sample) float64 { return s.count / s.seconds }}
 }
 
-// cpuEach is the CPU that the servers took for one of what is counted.
+// cpuEach returns the metric of the servers' CPU time per counted item.
 func cpuEach(what string) metric {
 	return metric{name: "CPU µs/" + what, of: func(s sample) float64 { return 1e6 * s.cpu / s.count }}
 }
 
-// ownEach is the CPU that the bench itself took for it.
+// ownEach returns the metric of the bench's own CPU time per counted item.
 func ownEach(name string) metric {
 	return metric{name: name, of: func(s sample) float64 { return 1e6 * s.own / s.count }}
 }
 
-// memoryEach is the memory for one of what is counted, in units of so many bytes.
+// memoryEach returns the metric of the memory per counted item, in units of the given number of
+// bytes.
 func memoryEach(name string, unit float64) metric {
 	return metric{name: name, of: func(s sample) float64 { return s.memory / unit / s.count }}
 }
 
-// each is the i-th of the values that a sample has besides.
+// each returns the metric of the i-th additional value of a sample.
 func each(i int, name string) metric {
 	return metric{name: name, of: func(s sample) float64 { return s.each[i] }}
 }

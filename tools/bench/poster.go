@@ -14,11 +14,11 @@ import (
 
 const inLines = "application/x-ndjson"
 
-// An asker sends a request on a kept connection, and returns when it is answered. It does
-// without net/http's client, which would cost more than what is measured.
+// An asker sends a request on a persistent connection, and returns after the response. It does not
+// use net/http's client, which would cost more than the measured work.
 type asker func(request []byte) error
 
-// asker returns one that asks a server.
+// asker returns an asker for a server.
 func (b *bench) asker(addr string) asker {
 	conn := have(net.Dial("tcp", addr))
 	b.later(conn.Close)
@@ -40,8 +40,7 @@ func (b *bench) asker(addr string) asker {
 	}
 }
 
-// A poster POSTs a body, and returns when the server has answered: rshub has published
-// the body, a floor has done what it does.
+// A poster POSTs a body, and returns after the response of the server.
 type poster func(body []byte) error
 
 // posters returns n posters of bodies of a media type.

@@ -19,14 +19,14 @@ var (
 	publishers = []int{1, 16}
 )
 
-// A load is what publishers do for a while.
+// A load describes concurrent publishers.
 type load struct {
 	publishers int
 	n          int // changes in a publish
 	length     time.Duration
 }
 
-// String says what the load is.
+// String describes the load.
 func (l load) String() string {
 	if l.publishers == 1 {
 		return fmt.Sprintf("1 publisher, by %s", count(l.n))
@@ -34,7 +34,7 @@ func (l load) String() string {
 	return fmt.Sprintf("%d publishers, by %s", l.publishers, count(l.n))
 }
 
-// figures are those of a load. What is counted is changes.
+// figures returns the metrics of a load. It counts changes.
 func (l load) figures() []metric {
 	rate := "changes"
 	if l.n == 1 {
@@ -43,7 +43,7 @@ func (l load) figures() []metric {
 	return []metric{perSecond(rate), cpuEach("change")}
 }
 
-// loads calls do for each number of publishers and size of batch.
+// loads calls do for each number of publishers and batch size.
 func (b *bench) loads(do func(load)) {
 	for _, writers := range publishers {
 		for _, n := range batchSizes {
@@ -52,7 +52,7 @@ func (b *bench) loads(do func(load)) {
 	}
 }
 
-// measure has the publishers post, and returns what that took. post posts batch i.
+// measure runs the publishers and returns a sample. post posts batch i.
 func (l load) measure(post func(publisher, i int) error, servers ...*server) sample {
 	var posted atomic.Int64
 	s := measure(func() {
@@ -71,7 +71,7 @@ func (l load) measure(post func(publisher, i int) error, servers ...*server) sam
 	return s
 }
 
-// into measures publishes into a new memory, through a hub in this process.
+// into measures publishes to a new memory through a hub in this process.
 func (l load) into(b *bench, m *memory) sample {
 	h := hub.New(m.log, hub.Options{})
 	defer h.Close()
@@ -83,7 +83,7 @@ func (l load) into(b *bench, m *memory) sample {
 	return l.measure(post, m.servers...)
 }
 
-// over measures POSTs of bodies to a server, each publisher on a connection of its own.
+// over measures POSTs of bodies to a server, with a separate connection for each publisher.
 func (l load) over(b *bench, s *server, path, mediaType string, bodies [][]byte) sample {
 	posts := b.posters(l.publishers, s.addr, path, mediaType)
 	for _, post := range posts {
@@ -92,7 +92,7 @@ func (l load) over(b *bench, s *server, path, mediaType string, bodies [][]byte)
 	return l.measure(func(p, i int) error { return posts[p](bodies[i%len(bodies)]) }, s)
 }
 
-// publish measures hub.Publish on a disk, in this process.
+// publish measures hub.Publish on disk, in this process.
 func (b *bench) publish(t *table) {
 	b.loads(func(l load) {
 		blocks := b.changes.each(l.n, blocks)
@@ -106,7 +106,7 @@ func (b *bench) publish(t *table) {
 	})
 }
 
-// publishRedis measures hub.Publish in Redis, in this process, and Redis under it.
+// publishRedis measures hub.Publish with Redis, in this process, and Redis itself.
 func (b *bench) publishRedis(t *table) {
 	b.loads(func(l load) {
 		blocks := b.changes.each(l.n, blocks)
@@ -123,8 +123,8 @@ func (b *bench) publishRedis(t *table) {
 	})
 }
 
-// publishHTTP measures the program and its floor under POSTs from this process,
-// which takes its share of the cores.
+// publishHTTP measures the program and its floor with POSTs from this process, which shares the
+// cores.
 func (b *bench) publishHTTP(t *table) {
 	ours, floor := b.rshub(b.dir()), b.floor("publish", b.data)
 	for _, form := range []struct {

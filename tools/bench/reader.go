@@ -18,29 +18,29 @@ import (
 	"github.com/rshub/rshub/internal/zst"
 )
 
-// A reader reads what many subscribers receive, and checks it: a goroutine and a small
-// buffer for each of them.
+// A reader receives and checks the messages of many subscribers, with a goroutine and a small
+// buffer for each.
 type reader struct {
-	zstd   bool // WebSockets ask for compressed messages
+	zstd   bool // request compressed messages from WebSockets
 	handle func(s *subscriber, body []byte, at int64) (deliveries int)
 
-	mu          sync.Mutex // guards all below
-	moved       sync.Cond  // each subscriber has one delivery more, or a connection is closed
+	mu          sync.Mutex // guards the fields below
+	moved       sync.Cond  // every subscriber has another delivery, or a connection was closed
 	subscribers int64
 	delivered   int64
-	bytes       int64    // of all messages, as they came
+	bytes       int64    // size of all messages as received
 	latencies   []uint32 // µs
-	disorder    int      // deliveries that did not follow the one before
-	closed      []error  // why the server closed a connection, for each
+	disorder    int      // deliveries that did not follow the previous one
+	closed      []error  // why the server closed connections
 	conns       []io.Closer
-	ended       bool // by close
+	ended       bool // whether close was called
 
 	readers sync.WaitGroup
 }
 
-// A subscriber is a connection that receives.
+// A subscriber is a receiving connection.
 type subscriber struct {
-	last [feeds]uint32 // of each publisher, the number of its message that came last
+	last [feeds]uint32 // number of the last message of each publisher
 	told string        // in a catch-up, the cursor of the last message
 }
 
@@ -51,8 +51,8 @@ func (b *bench) newReader() *reader {
 	return r
 }
 
-// connect adds n subscribers of a URL path: WebSockets, or event streams. It connects some
-// at a time.
+// connect adds n subscribers to a URL path, by WebSocket or event stream. It makes several
+// connections at a time.
 func (r *reader) connect(addr, path string, events bool, n int) error {
 	r.subscribers = int64(n)
 	return inParallel(32, n, func(int) error {
@@ -93,7 +93,7 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 	})
 }
 
-// connectEvents adds an event stream, in which each event has one line of data.
+// connectEvents adds an event stream in which each event has one line of data.
 func (r *reader) connectEvents(url string) error {
 	req, err := http.NewRequest(http.MethodGet, url, nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *reader) connectEvents(url string) error {
 	return nil
 }
 
-// add starts to read a subscriber.
+// add starts to read from a subscriber.
 func (r *reader) add(c io.Closer, read func(s *subscriber) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,7 +136,7 @@ func (r *reader) add(c io.Closer, read func(s *subscriber) error) {
 	})
 }
 
-// heard takes a message, which came as n bytes.
+// heard handles a message that was received as n bytes.
 func (r *reader) heard(s *subscriber, body []byte, n int) {
 	at := now()
 	r.mu.Lock()
@@ -149,8 +149,8 @@ func (r *reader) heard(s *subscriber, body []byte, n int) {
 	}
 }
 
-// mark handles a message with marks: one for each publish in the message. It does not count
-// messages without marks: the first message only says where the following begins.
+// mark handles a message with one mark per publish. Messages without marks are not counted: the
+// first message only contains the starting cursor.
 func (r *reader) mark(s *subscriber, body []byte, at int64) (deliveries int) {
 	for {
 		seq, sent, rest, ok := readMark(body)
@@ -170,8 +170,8 @@ func (r *reader) mark(s *subscriber, body []byte, at int64) (deliveries int) {
 
 var positionMember = []byte(`{"position":`)
 
-// batch handles messages with changes. Each must begin where the one before
-// ended, and have every position in between.
+// batch handles messages with changes. Each must start where the previous one ended, and have every
+// position in between.
 func (r *reader) batch(s *subscriber, body []byte) int {
 	after, cursor := member(body, `"after":"`), member(body, `"cursor":"`)
 	n := bytes.Count(body, positionMember)
@@ -184,25 +184,25 @@ func (r *reader) batch(s *subscriber, body []byte) int {
 	return n
 }
 
-// member returns the string that follows a member's name.
+// member returns the string value of a member.
 func member(body []byte, name string) string {
 	_, rest, _ := bytes.Cut(body, []byte(name))
 	value, _, _ := bytes.Cut(rest, []byte{'"'})
 	return string(value)
 }
 
-// reset forgets what was measured so far.
+// reset discards the measurements.
 func (r *reader) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.latencies, r.delivered = r.latencies[:0], 0
 }
 
-// stall is how long deliveries that are waited for may take.
+// stall is the maximum time to wait for deliveries.
 const stall = time.Minute
 
-// await returns nil when each subscriber has so many deliveries, and an error when no more
-// come.
+// await returns nil when each subscriber has the given number of deliveries, and an error if no
+// more arrive.
 func (r *reader) await(ctx context.Context, each int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -219,14 +219,14 @@ func (r *reader) await(ctx context.Context, each int64) error {
 	})()
 	for r.delivered < want && len(r.closed) == 0 {
 		if ctx.Err() != nil {
-			return fmt.Errorf("LOST: %d of %d deliveries did not come: %w", want-r.delivered, want, ctx.Err())
+			return fmt.Errorf("LOST: %d of %d deliveries did not arrive: %w", want-r.delivered, want, ctx.Err())
 		}
 		r.moved.Wait()
 	}
 	return r.wrong()
 }
 
-// check returns what was wrong besides losses.
+// check returns an error for deliveries out of order and closed connections.
 func (r *reader) check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -243,7 +243,7 @@ func (r *reader) wrong() error {
 	return nil
 }
 
-// close ends the connections and waits for their goroutines.
+// close closes the connections and waits for their goroutines.
 func (r *reader) close() error {
 	r.mu.Lock()
 	r.ended = true

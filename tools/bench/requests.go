@@ -18,8 +18,8 @@ const asked = "/caller"
 // clients is how many connections ask, one request after another each.
 const clients = 16
 
-// requests measures what every request costs before and after its handler: rights, limits,
-// guards, the log and the counters.
+// requests measures the cost of a request outside of its handler: rights, limits, guards, the log
+// and the counters.
 func (b *bench) requests(t *table) {
 	token, digest := access.NewToken()
 	file := filepath.Join(b.dir(), "tokens")
@@ -42,7 +42,7 @@ func (b *bench) requests(t *table) {
 	}
 }
 
-// ask has clients ask for a while, and returns what that took.
+// ask makes requests from all clients for a while, and returns a sample.
 func (b *bench) ask(s *server, header string) sample {
 	askers := make([]asker, clients)
 	for i := range askers {
@@ -52,7 +52,7 @@ func (b *bench) ask(s *server, header string) sample {
 	return load{clients, 1, b.length}.measure(func(client, _ int) error { return askers[client](request) }, s)
 }
 
-// newRequestFloor returns a bare mux that answers what rshub answers.
+// newRequestFloor returns a plain mux with the same response as rshub.
 func newRequestFloor() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+asked, func(w http.ResponseWriter, _ *http.Request) {

@@ -21,7 +21,7 @@ import (
 // answerTime bounds how long one answer of a server may take.
 const answerTime = 20 * time.Second
 
-// A server is a process that is measured: the rshub program, a floor, or what these need.
+// A server is a measured process: the rshub program, a floor, or a dependency of them.
 type server struct {
 	pid    int
 	addr   string        // host:port
@@ -30,8 +30,8 @@ type server struct {
 
 const module = "github.com/rshub/rshub"
 
-// build builds a program, once, and returns its path: one in cmd, or nats-server. The code
-// of that is required by the module of the end-to-end tests, which keeps it out of rshub's.
+// build builds a program once, and returns its path: one in cmd, or nats-server, which is required
+// by the module of the end-to-end tests, so that rshub's module does not require it.
 func (b *bench) build(name string) string {
 	if name == "rshub" && b.program != "" {
 		return b.program
@@ -53,14 +53,14 @@ func (b *bench) build(name string) string {
 	return path
 }
 
-// plainEnv is the environment without what the programs would read of it.
+// plainEnv returns the environment without variables that the programs read.
 func plainEnv() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "RSHUB_") || strings.HasPrefix(v, "RSPUBLISH_") || strings.HasPrefix(v, "RSMIRROR_")
 	})
 }
 
-// rshub starts the program on a data directory.
+// rshub starts the program with a data directory.
 func (b *bench) rshub(dir string, env ...string) *server {
 	cmd := exec.Command(b.build("rshub"))
 	cmd.Env = append(plainEnv(), "RSHUB_LISTEN=127.0.0.1:0", "RSHUB_OPS_LISTEN="+b.ops, "RSHUB_DATA="+dir, "RSHUB_RETENTION_AGE=0")
@@ -73,8 +73,8 @@ func (b *bench) floor(args ...string) *server {
 	return b.start(exec.Command(have(os.Executable()), append([]string{"floor"}, args...)...))
 }
 
-// start runs a command and waits until it says where it listens: a line of JSON
-// on standard error with the attribute listen. It shows warnings and errors.
+// start runs a command and waits until it reports its address: a line of JSON on standard error
+// with the attribute listen. It prints warnings and errors.
 func (b *bench) start(cmd *exec.Cmd) *server {
 	r, w := io.Pipe()
 	cmd.Stderr = w
@@ -110,8 +110,8 @@ func (b *bench) start(cmd *exec.Cmd) *server {
 	return s
 }
 
-// startAt runs a command that is told to listen at an address of its own, and waits until
-// it does. args gets the host and the port.
+// startAt runs a command with an unused address to listen at, and waits until it does. args gets
+// the host and the port.
 func (b *bench) startAt(program string, args func(host, port string) []string) *server {
 	l := have(net.Listen("tcp", "127.0.0.1:0"))
 	addr := l.Addr().String()
@@ -137,14 +137,14 @@ func (b *bench) startAt(program string, args func(host, port string) []string) *
 	return nil
 }
 
-// spawn runs a command until what is measured is over. It ends with this process at the
-// latest: no thread of this process ends before.
+// spawn runs a command until the end of the scope, or of this process: no thread of this process
+// exits earlier.
 func (b *bench) spawn(cmd *exec.Cmd) *server {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	must(cmd.Start())
 	s := &server{pid: cmd.Process.Pid, exited: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // how it ended is no matter
+		_ = cmd.Wait() // the exit status does not matter
 		close(s.exited)
 	}()
 	b.later(func() error {

@@ -20,12 +20,12 @@ import (
 	"time"
 )
 
-// sinkHosts is how many addresses a sink has. One would not do, because a hub bounds the
-// requests to one address.
+// sinkHosts is the number of addresses of a sink. It has several because a hub bounds the requests
+// to one address.
 const sinkHosts = 20
 
-// A sink serves callbacks in a process of its own. It confirms subscriptions and counts
-// deliveries. It checks that each delivery begins where the last one ended.
+// A sink serves callbacks in a separate process. It confirms subscriptions, counts deliveries, and
+// checks that each delivery starts where the previous one ended.
 type sink struct {
 	mu     sync.Mutex
 	moved  sync.Cond
@@ -33,10 +33,10 @@ type sink struct {
 	report sinkReport
 }
 
-// A sinkReport says what a sink has received.
+// A sinkReport has the counts of a sink.
 type sinkReport struct{ Verified, Deliveries, Changes, Disorder int }
 
-// newSink returns a sink, and serves it also at the further addresses with addr's port.
+// newSink returns a sink, and also serves it at its other addresses with the port of addr.
 func newSink(addr string) (http.Handler, error) {
 	s := &sink{at: map[string]uint64{}}
 	s.moved.L = &s.mu
@@ -49,7 +49,7 @@ func newSink(addr string) (http.Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		go func() { _ = http.Serve(l, mux) }() // it ends with the process
+		go func() { _ = http.Serve(l, mux) }() // runs until the process exits
 	}
 	return mux, nil
 }
@@ -70,7 +70,7 @@ func (s *sink) verify(w http.ResponseWriter, r *http.Request) {
 	s.report.Verified++
 	s.moved.Broadcast()
 	s.mu.Unlock()
-	_, _ = io.WriteString(w, r.FormValue("hub.challenge")) // the hub may be gone
+	_, _ = io.WriteString(w, r.FormValue("hub.challenge")) // an error means that the hub closed the connection
 }
 
 func (s *sink) take(w http.ResponseWriter, r *http.Request) {
@@ -92,8 +92,8 @@ func (s *sink) take(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// tell answers with the report when the sink has received as much as the query asks for:
-// verified subscriptions, or changes; or after a while.
+// tell responds with the report when the sink has received the requested number of verifications or
+// changes, or after answerTime.
 func (s *sink) tell(w http.ResponseWriter, r *http.Request) {
 	verified, _ := strconv.Atoi(r.FormValue("verified"))
 	changes, _ := strconv.Atoi(r.FormValue("changes"))
@@ -106,20 +106,20 @@ func (s *sink) tell(w http.ResponseWriter, r *http.Request) {
 	}
 	report := s.report
 	s.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(report) // the bench may be gone
+	_ = json.NewEncoder(w).Encode(report) // an error means that the bench closed the connection
 }
 
-// A callbackFloor is the least that delivers with net/http: a goroutine for each
-// callback, which POSTs what is posted to the floor, one after the other. It keeps
-// nothing, and knows of no failure.
+// A callbackFloor makes deliveries with the minimum work with net/http: a goroutine for each
+// callback POSTs what is posted to the floor, one body after the other. It stores nothing and
+// handles no failures.
 type callbackFloor struct {
 	client *http.Client
 	secret string
 	queues []chan []byte
 }
 
-// newCallbackFloor calls all callbacks of the sink at addr, and signs with the
-// secret if there is one.
+// newCallbackFloor returns a floor that calls all callbacks of the sink at addr, and signs with the
+// secret unless it is empty.
 func newCallbackFloor(addr, secret string) (http.Handler, error) {
 	f := &callbackFloor{secret: secret, client: &http.Client{Timeout: answerTime, Transport: &http.Transport{
 		MaxIdleConnsPerHost: 8, DisableCompression: true, ReadBufferSize: 1 << 10, WriteBufferSize: 4 << 10,
@@ -131,7 +131,7 @@ func newCallbackFloor(addr, secret string) (http.Handler, error) {
 		}
 		queue := make(chan []byte, 1000)
 		f.queues = append(f.queues, queue)
-		go func() { // it ends with the process
+		go func() { // runs until the process exits
 			for position := 0; ; position++ {
 				if err := f.post(u, <-queue, position); err != nil {
 					fmt.Fprintln(os.Stderr, "floor:", err)
@@ -152,7 +152,7 @@ func (f *callbackFloor) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// post sends one delivery, with the same headers as a hub.
+// post sends one delivery with the same headers as a hub.
 func (f *callbackFloor) post(u *url.URL, body []byte, position int) error {
 	h := http.Header{
 		"Content-Type": {"application/xml"},

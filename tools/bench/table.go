@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// String says what the aim is.
+// String describes the aim.
 func (a aim) String() string {
 	switch s := format(a.limit); {
 	case a.limit == 0:
@@ -29,21 +29,21 @@ func (a aim) String() string {
 	}
 }
 
-// A row is one figure of a case. The rest is by round.
+// A row is one figure of a case, with its values by round.
 type row struct {
 	what, figure        string
 	aim                 aim
 	floor, ours, others []float64
 }
 
-// A table gathers the figures of a part.
+// A table collects the figures of a part.
 type table struct {
 	aimless bool
 	heads   [2]string
 	rows    []*row
 }
 
-// add adds what a round says of a case.
+// add adds the samples of a round to a case.
 func (t *table) add(what string, m metric, floor, ours sample) {
 	if t.aimless {
 		m.aim = aim{}
@@ -58,7 +58,7 @@ func (t *table) add(what string, m metric, floor, ours sample) {
 	r.others = append(r.others, max(floor.others, ours.others))
 }
 
-// verdict says whether the aim is met.
+// verdict describes whether the aim is met.
 func (r *row) verdict() string {
 	v := median(r.ours)
 	if r.aim.ratio {
@@ -77,8 +77,8 @@ func (r *row) verdict() string {
 	}
 }
 
-// print writes the table for people. The ratio is the median over rounds of
-// the ratio in a round, with the lowest and the highest.
+// print writes the table as text. The ratio is the median of the ratios of all rounds, with the
+// lowest and the highest.
 func (t *table) print(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintf(tw, "  case\tfigure\t%s\t%s\tratio\t(range)\taim\t\tothers\n", cmp.Or(t.heads[0], "floor"), cmp.Or(t.heads[1], "rshub"))
@@ -103,7 +103,7 @@ func (t *table) print(w io.Writer) error {
 	return tw.Flush()
 }
 
-// median returns the middle value; of two in the middle their mean, of none 0.
+// median returns the median of values, or 0 if there are none.
 func median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {
@@ -113,7 +113,7 @@ func median(values []float64) float64 {
 	return (v[(n-1)/2] + v[n/2]) / 2
 }
 
-// quantile returns the value that a share q of sorted values does not exceed.
+// quantile returns the q-quantile of sorted values.
 func quantile(sorted []uint32, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -121,7 +121,7 @@ func quantile(sorted []uint32, q float64) float64 {
 	return float64(sorted[min(int(q*float64(len(sorted))), len(sorted)-1)])
 }
 
-// ratios returns ours[i] / floor[i], without those whose floor is nothing.
+// ratios returns ours[i] / floor[i], without those whose floor is zero.
 func ratios(floor, ours []float64) (r []float64) {
 	for i := range min(len(floor), len(ours)) {
 		if floor[i] > 0 {
@@ -131,7 +131,7 @@ func ratios(floor, ours []float64) (r []float64) {
 	return r
 }
 
-// format writes a number with three digits that count, thousands by comma.
+// format formats a number with three significant digits and commas as thousands separators.
 func format(v float64) string {
 	switch {
 	case v == 0:
@@ -148,7 +148,7 @@ func format(v float64) string {
 	return count(int(v + .5))
 }
 
-// count writes how many there are.
+// count formats n with commas as thousands separators.
 func count(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -6,25 +6,25 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Contents are what the image holds, and how it is run.
+// contents are the files of the image and its configuration.
 type contents struct {
 	files  []file
 	config v1.Config
 }
 
-// A file of the image, or an empty directory of the user that the hub runs as.
+// A file is a file of the image, or an empty directory of the user that the hub runs as.
 type file struct {
-	from string // in the directory of the programs, or of the repository; empty for a directory
+	from string // path in the directory of the programs or of the repository; empty for a directory
 	to   string
 	mode int64 // permissions
-	kept bool  // from is in the repository
+	kept bool  // whether from is in the repository
 }
 
-// user is who the hub runs as.
+// user is the ID of the user that the hub runs as.
 const user = 65532
 
-// newContents returns what the last stage of deploy/Dockerfile makes as well. Labels without
-// a value are left out.
+// newContents returns the same contents as the last stage of deploy/Dockerfile. Labels without a
+// value are omitted.
 func newContents(version, revision, created string) *contents {
 	c := &contents{
 		files: []file{

@@ -21,8 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 )
 
-// newImage makes the image of one platform; the programs are in the directory
-// out, and root is the repository.
+// newImage builds the image of one platform from the programs in the directory out. root is the
+// repository.
 func newImage(c *contents, root, out, system, architecture string, when time.Time) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, f := range c.files {
@@ -56,8 +56,8 @@ func newImage(c *contents, root, out, system, architecture string, when time.Tim
 	return mutate.Annotations(image, c.config.Labels).(v1.Image), nil
 }
 
-// layer returns the compressed tar of one file: a program, which anybody may run, a file
-// of the repository, or an empty directory, which is its owner's alone.
+// layer returns the compressed tar of one file: a program, which is executable by all users, a file
+// of the repository, or an empty directory, which only its owner can access.
 func layer(f file, root, out string, when time.Time) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -95,17 +95,17 @@ func addImage(index v1.ImageIndex, image v1.Image, system, architecture string) 
 	})
 }
 
-// annotate says of the whole what the labels say of each image.
+// annotate adds the labels of the images to the index.
 func annotate(index v1.ImageIndex, c *contents) v1.ImageIndex {
 	return mutate.Annotations(index, c.config.Labels).(v1.ImageIndex)
 }
 
-// localName is the name by which the image is known where its file is loaded: kind,
-// minikube and containerd take it from the file. No registry has a name of localhost.
+// localName is the name of the image where its file is loaded: kind, minikube and containerd read
+// it from the file. localhost is not a registry.
 const localName = "localhost/rshub"
 
-// writeImage writes an OCI image layout as a tar, verifies it, and returns the
-// digest of the index of all platforms. tag may be empty; then the image has no name.
+// writeImage writes an OCI image layout as a tar, verifies it, and returns the digest of the index
+// of all platforms. If tag is empty, the image has no name.
 func writeImage(file string, index v1.ImageIndex, tag string, when time.Time) (digest v1.Hash, err error) {
 	dir, err := os.MkdirTemp("", "rshub-image-")
 	if err != nil {
@@ -136,7 +136,7 @@ func writeImage(file string, index v1.ImageIndex, tag string, when time.Time) (d
 	return index.Digest()
 }
 
-// pack writes the files of a directory into a tar, in the order of their names.
+// pack writes the files of a directory to a tar, ordered by name.
 func pack(file, dir string, when time.Time) error {
 	f, err := os.Create(file)
 	if err != nil {

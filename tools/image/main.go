@@ -1,5 +1,5 @@
-// Command image makes the container image of rshub without a container engine:
-// from the programs, as tools/scripts/build makes them. The same programs make the same image,
+// Command image builds the container image of rshub without a container engine,
+// from the programs that tools/scripts/build builds. The same programs give the same image,
 // byte for byte.
 package main
 
@@ -28,18 +28,18 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("image", flag.ExitOnError)
 	root := flags.String("root", ".", "`directory` of the repository")
-	programs := flags.String("programs", "", "`directory` with one for each platform, such as linux_amd64, that holds the programs")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "by comma")
-	version := flags.String("version", "", "of the programs")
-	tag := flags.String("tag", "", "of the image's name in the file, "+localName+"; default: the version")
-	revision := flags.String("revision", "", "commit that they were built from")
-	created := flags.String("created", "1970-01-01T00:00:00Z", "`time` of that commit, and of everything in the image")
+	programs := flags.String("programs", "", "`directory` with a subdirectory of programs for each platform, such as linux_amd64")
+	platforms := flags.String("platforms", "linux/amd64,linux/arm64", "comma-separated `list` of platforms")
+	version := flags.String("version", "", "`version` of the programs")
+	tag := flags.String("tag", "", "`tag` of the image "+localName+" in the file; default: the version")
+	revision := flags.String("revision", "", "`commit` that the programs were built from")
+	created := flags.String("created", "1970-01-01T00:00:00Z", "`time` of the commit, used for everything in the image")
 	out := flags.String("o", "", "`file` to write, the tar of an OCI image layout")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 || *programs == "" || *out == "" {
-		return errors.New("give -programs and -o; -h explains them")
+		return errors.New("-programs and -o are required; use -h for help")
 	}
 	when, err := time.Parse(time.RFC3339, *created)
 	if err != nil {

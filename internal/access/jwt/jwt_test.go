@@ -546,7 +546,7 @@ func TestKeysAtURL(t *testing.T) {
 		t.Errorf("Caller() without keys = %v, want 503", err)
 	}
 	reload := func() error {
-		_, err := a.keys.document.Look(t.Context())
+		_, err := a.keys.document.Load(t.Context())
 		return err
 	}
 	serve(http.StatusOK, set(t, "ec", "hmac"))

@@ -70,7 +70,7 @@ type key struct {
 // only for this machine. Keys at a URL are fetched only while Watch runs.
 func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 	k := &Keys{source: from, fetchRequested: backoff.NewWakeup()}
-	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.load, Pause: k.pause, Asked: k.fetchRequested}
+	k.document = reread.Document{What: "the document of keys for JWTs", Log: log, Read: k.load, Pause: k.pause, Requested: k.fetchRequested}
 	if isURL(from) {
 		if err := checkURL(from); err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func OpenKeys(from string, log *slog.Logger) (*Keys, error) {
 		}
 		return k, nil
 	}
-	if _, err := k.document.Look(context.Background()); err != nil {
+	if _, err := k.document.Load(context.Background()); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -98,7 +98,7 @@ func (k *Keys) pause(err error) time.Duration {
 	defer k.mu.Unlock()
 	switch {
 	case k.http == nil:
-		return reread.Every
+		return reread.DefaultPause
 	case k.lastFetch.IsZero():
 		return 0
 	case err != nil:

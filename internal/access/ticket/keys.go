@@ -50,7 +50,7 @@ return key`, func(redisconn.Answer) bool { return false })
 // TicketKey returns the key in Redis.
 func (k *SharedKeys) TicketKey(ctx context.Context, hour int64) (key []byte, err error) {
 	fresh := NewLocalKeys()
-	err = k.Conn.Reading().Do(ctx, func(t *redisconn.Try) error {
+	err = k.Conn.ReadCall().Do(ctx, func(t *redisconn.Try) error {
 		answer, err := t.Run(keyScript, []string{k.Prefix + ":ticket-key:" + strconv.FormatInt(hour, 10)}, string(fresh[:]), int64(2*(access.MaxTicketLifetime+time.Hour)/time.Second))
 		if key = []byte(answer.Word()); err == nil && len(key) != len(fresh) {
 			err = fmt.Errorf("got %d bytes, want 32", len(key))

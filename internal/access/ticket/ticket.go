@@ -70,7 +70,7 @@ func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, t
 	if r.Method != http.MethodPost {
 		return problem.NotAllowed(r, "POST")
 	}
-	trail.From(r.Context()).Begin(trail.Ticket, set)
+	trail.FromContext(r.Context()).SetAction(trail.Ticket, set)
 	if err := access.MayFollow(r.Context(), set); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
-// Package claimtest is the contract of claim.Store as a test suite. Each store runs it in a test of
-// its own.
+// Package claimtest is the contract of claim.Store as a test suite. The tests of each store run it.
 //
-// It does not test that a store refuses writes under a lost claim: the suites of the stores with
+// It does not test that a store rejects writes under a lost claim: the suites of the stores with
 // such writes do.
 package claimtest
 
@@ -19,7 +18,7 @@ import (
 // Shards is the number of shards that a store under test must have.
 const Shards = 64
 
-// A Backend is a kind of store.
+// A Backend is an implementation of claim.Store.
 type Backend struct {
 	// New returns a place for claims, which is empty. The backend removes it
 	// when the test ends.
@@ -30,13 +29,13 @@ type Backend struct {
 	Shared bool
 }
 
-// A Place is where claims are kept.
+// A Place is a location where claims are stored.
 type Place struct {
 	Open    func() claim.Store // opens the store for one more hub
 	Restart func()             // ends the place like a crash, and starts it again; the stores must then be opened again. nil: a restart only opens the stores again
 }
 
-// Run runs the suite. Every subtest has a place of its own.
+// Run runs the suite. Every subtest has its own Place.
 func Run(t *testing.T, b Backend) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -55,8 +54,7 @@ type test struct {
 	run    func(h *hub)
 }
 
-// A hub is a store under test. Its steps fail the test instead of returning an
-// error.
+// A hub is a store under test. Its methods fail the test instead of returning an error.
 type hub struct {
 	*testing.T
 	claim.Store
@@ -78,7 +76,7 @@ func (h *hub) other() *hub {
 	return &o
 }
 
-// restart crashes the place. From then on, h is another hub.
+// restart crashes the place. Afterwards h is another hub.
 func (h *hub) restart() {
 	if h.place.Restart != nil {
 		h.place.Restart()
@@ -86,8 +84,8 @@ func (h *hub) restart() {
 	h.Store = h.place.Open()
 }
 
-// Acquire claims a shard. It waits if another hub has a claim that has not ended
-// yet. A claim that is not complete fails the test.
+// Acquire claims a shard. It waits while another hub has a claim. An incomplete claim fails the
+// test.
 func Acquire(t testing.TB, s claim.Store, shard int) (c claim.Claim) {
 	t.Helper()
 	testutil.Until(t, "the shard is free", func() bool {
@@ -101,7 +99,7 @@ func Acquire(t testing.TB, s claim.Store, shard int) (c claim.Claim) {
 		return len(claims) == 1
 	})
 	if c.Shard != shard || c.Number == 0 || c.Holder != s.Name() {
-		t.Fatalf("the claim on shard %d is %v", shard, c)
+		t.Fatalf("claim on shard %d = %v", shard, c)
 	}
 	return c
 }
@@ -120,13 +118,12 @@ func (h *hub) held(c claim.Claim) bool {
 		return false
 	}
 	if len(held) != 1 || held[0] != c {
-		h.Fatalf("of claim %v is renewed: %v", c, held)
+		h.Fatalf("Renew(%v) = %v", c, held)
 	}
 	return true
 }
 
-// inTime skips the test if a claim that was made before the given time may have
-// ended by now.
+// inTime skips the test if a claim that was made before the given time may have expired.
 func (h *hub) inTime(before time.Time) {
 	h.Helper()
 	if time.Since(before) >= h.ClaimFor() {
@@ -134,12 +131,11 @@ func (h *hub) inTime(before time.Time) {
 	}
 }
 
-// lost fails the test unless a claim is lost: it cannot be renewed, and
-// releasing it does nothing.
+// lost fails the test unless a claim is lost: it cannot be renewed, and releasing it has no effect.
 func (h *hub) lost(c claim.Claim) {
 	h.Helper()
 	if h.held(c) {
-		h.Errorf("claim %v is renewed", c)
+		h.Errorf("Renew of lost claim %v succeeded", c)
 	}
 	h.ok(h.Release(h.ctx, []claim.Claim{c}))
 }
@@ -156,21 +152,21 @@ var tests = []test{
 		h.ok(err)
 		for s, c := range claims {
 			if c.Shard != s || c.Number == 0 || held[s] != c {
-				h.Errorf("claim %d is %v, renewed %v", s, c, held[s])
+				h.Errorf("shard %d: got claim %v, renewed %v", s, c, held[s])
 			}
 		}
 		none, err := h.Acquire(h.ctx, nil)
 		if err != nil || len(none) != 0 {
-			h.Errorf("of no shards: %v, %v", none, err)
+			h.Errorf("Acquire of no shards = %v, %v", none, err)
 		}
 		// A hub that claims a shard again has only the newer claim.
 		again := h.claim(5)
 		if again.Number <= claims[5].Number {
-			h.Errorf("%v does not rise above %v", again, claims[5])
+			h.Errorf("got %v after %v, want higher number", again, claims[5])
 		}
 		h.lost(claims[5])
 		if !h.held(again) {
-			h.Error("the newer claim is not held")
+			h.Error("newer claim is not held")
 		}
 		for range 2 {
 			h.ok(h.Release(h.ctx, []claim.Claim{again}))
@@ -180,11 +176,11 @@ var tests = []test{
 		h.lost(claim.Claim{Shard: 5, Number: again.Number + 1, Holder: h.Name()})
 		third := h.claim(5)
 		if third.Number <= again.Number {
-			h.Errorf("%v does not rise above %v", third, again)
+			h.Errorf("got %v after %v, want higher number", third, again)
 		}
 		h.restart()
 		if fourth := h.claim(5); fourth.Number <= third.Number {
-			h.Errorf("%v does not rise above %v", fourth, third)
+			h.Errorf("got %v after %v, want higher number", fourth, third)
 		}
 		h.lost(third)
 	}},
@@ -192,14 +188,14 @@ var tests = []test{
 		for range 2 {
 			live, err := h.Join(h.ctx)
 			if err != nil || !slices.Equal(live, []string{h.Name()}) {
-				h.Errorf("live are %v, %v; this is %s", live, err, h.Name())
+				h.Errorf("Join() = %v, %v, want it to contain %s", live, err, h.Name())
 			}
 		}
 		for range 2 {
 			h.ok(h.Leave(h.ctx))
 		}
 		if h.ClaimFor() <= 0 {
-			h.Errorf("claims last %v", h.ClaimFor())
+			h.Errorf("ClaimFor() = %v", h.ClaimFor())
 		}
 	}},
 	{"one at a time", true, func(h *hub) {
@@ -209,25 +205,25 @@ var tests = []test{
 		h.ok(err)
 		h.inTime(before)
 		if len(claims) != 1 || claims[0].Shard != 2 {
-			h.Errorf("the other hub claims %v", claims)
+			h.Errorf("the other hub acquired %v", claims)
 		}
 		// The right number is useless in the hands of another hub.
 		wrong := c
 		wrong.Holder = b.Name()
 		b.lost(wrong)
 		if !h.held(c) {
-			h.Error("the claim is lost")
+			h.Error("claim is lost, want held")
 		}
 		h.ok(h.Release(h.ctx, []claim.Claim{c}))
 		h.lost(c)
 		claims, err = b.Acquire(b.ctx, []int{1})
 		h.ok(err)
 		if len(claims) != 1 || claims[0].Number <= c.Number {
-			h.Errorf("behind %v comes %v", c, claims)
+			h.Errorf("after %v: Acquire() = %v", c, claims)
 		}
 		h.lost(c)
 		if !b.held(claims[0]) {
-			h.Error("the release of an old claim ended the new one")
+			h.Error("release of an old claim ended the new one")
 		}
 	}},
 	{"they end", true, func(h *hub) {
@@ -239,7 +235,7 @@ var tests = []test{
 			if time.Since(renewed) > h.ClaimFor()/4 {
 				renewed = time.Now()
 				if !h.held(kept) {
-					h.Fatal("a claim that was renewed is lost")
+					h.Fatal("renewed claim is lost")
 				}
 			}
 			claims, err := b.Acquire(b.ctx, []int{1, 2})
@@ -247,20 +243,20 @@ var tests = []test{
 			for _, c := range claims {
 				if c.Shard == 1 {
 					h.inTime(renewed)
-					h.Fatal("a claim that was renewed is taken")
+					h.Fatal("renewed claim was acquired by the other hub")
 				}
 				taken = c
 			}
 		}
 		if d := time.Since(before); d < h.ClaimFor() {
-			h.Errorf("the claim was taken after %v", d)
+			h.Errorf("claim was acquired after %v", d)
 		}
 		h.lost(lost)
 		if taken.Number <= lost.Number {
-			h.Errorf("%v does not rise above %v", taken, lost)
+			h.Errorf("got %v after %v, want higher number", taken, lost)
 		}
 		if !b.held(taken) || !h.held(kept) {
-			h.Error("a claim that holds is lost")
+			h.Error("held claim is lost")
 		}
 	}},
 	// A claim whose time is over can still be renewed while no other hub has taken
@@ -278,12 +274,12 @@ var tests = []test{
 		before := time.Now()
 		held, err := h.Renew(h.ctx, claims)
 		if err != nil || len(held) != 1 {
-			h.Fatalf("renewed is %v, %v", held, err)
+			h.Fatalf("Renew() = %v, %v", held, err)
 		}
 		got, err := b.Acquire(b.ctx, []int{1})
 		h.ok(err)
 		if h.inTime(before); len(got) != 0 {
-			h.Errorf("the other hub got %v", got)
+			h.Errorf("the other hub acquired %v", got)
 		}
 	}},
 	{"rivals", true, func(h *hub) {
@@ -314,7 +310,7 @@ var tests = []test{
 		}
 		running.Wait()
 		if h.inTime(before); taken != shards || len(owner) != shards {
-			h.Errorf("%d of %d shards are claimed %d times", len(owner), shards, taken)
+			h.Errorf("%d of %d shards claimed, %d claims", len(owner), shards, taken)
 		}
 	}},
 	{"live", true, func(h *hub) {
@@ -324,7 +320,7 @@ var tests = []test{
 			live, err := h.Join(h.ctx)
 			h.ok(err)
 			if !slices.IsSorted(live) || !slices.Contains(live, h.Name()) {
-				h.Fatalf("live are %v without %s, or not in order", live, h.Name())
+				h.Fatalf("Join() = %v, want it sorted and with %s", live, h.Name())
 			}
 			return live
 		}
@@ -332,11 +328,11 @@ var tests = []test{
 		join(h)
 		join(b)
 		if n := len(join(c)); n != 3 && time.Since(before) < h.ClaimFor()/2 {
-			h.Errorf("%d hubs live", n)
+			h.Errorf("got %d live hubs", n)
 		}
 		h.ok(c.Leave(h.ctx))
 		if slices.Contains(join(b), c.Name()) {
-			h.Error("who left is there")
+			h.Error("Join() contains a hub that left")
 		}
 		testutil.Until(h, "who does not join dies", func() bool {
 			live := join(b)

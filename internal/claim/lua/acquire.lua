@@ -1,11 +1,11 @@
--- acquire claims a shard. KEYS: claim. ARGV: 1 the hub, 2 how long the claim
--- lasts in microseconds. Answers the claim's number, or '' when another hub has a
+-- acquire claims a shard. KEYS: claim. ARGV: 1 the hub, 2 the lifetime of the claim
+-- in microseconds. Returns the number of the claim, or '' if another hub has a
 -- claim.
 local c = redis.call('HMGET', KEYS[1], 'hub', 'number', 'until')
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
--- An end that is much later than a claim lasts comes from a time at which the clock
--- of Redis was ahead. It does not count.
+-- An expiry later than the lifetime of a claim was set while the clock of Redis was
+-- ahead. It is ignored.
 local till = tonumber(c[3])
 if c[1] and c[1] ~= ARGV[1] and till > now and till <= now + ARGV[2] + 60000000 then return '' end
 

@@ -1,7 +1,7 @@
--- join says that a hub is alive. KEYS: hubs. ARGV: 1 the hub, 2 how long it counts
--- as alive in microseconds, 3 the time of its clock, 4 by how much that may be wrong.
--- Answers all hubs that are alive. If the clock is too wrong, it answers by how much
--- it is ahead, a number, and the hub is not alive any more.
+-- join announces that a hub is alive. KEYS: hubs. ARGV: 1 the hub, 2 how long it counts
+-- as alive in microseconds, 3 the time of its clock, 4 the allowed clock skew.
+-- Returns all live hubs. If the skew is too large, it returns by how much the clock is
+-- ahead, a number, and the hub is no longer alive.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function text(n) return string.format('%.0f', n) end

@@ -117,7 +117,7 @@ func (o *engineOutlet) Deliver(ctx context.Context, d *outlet.Delivery) outlet.V
 	if err != nil {
 		return outlet.Unanswered(err, outlet.Again, peer)
 	}
-	place, why := peer.Place(), ""
+	place, why := peer.AddressKey(), ""
 	switch status {
 	case http.StatusOK, http.StatusAccepted:
 		return outlet.Verdict{Decision: outlet.Done, Status: status, Outcome: outbound.Success, Place: place}
@@ -131,7 +131,7 @@ func (o *engineOutlet) Deliver(ctx context.Context, d *outlet.Delivery) outlet.V
 	default:
 		why = "the search engine did not accept the URLs"
 	}
-	f := outbound.Answered(why, status)
+	f := outbound.StatusFailure(why, status)
 	return outlet.Verdict{Decision: outlet.Again, After: after, Status: status, Error: f.Text, Outcome: f.Outcome, Place: place}
 }
 
@@ -161,10 +161,10 @@ func (o *engineOutlet) Confirm(ctx context.Context, q *outlet.Question) outlet.V
 	if err != nil {
 		return outlet.Unanswered(err, outlet.Again, peer)
 	}
-	v := outlet.Verdict{Decision: outlet.Again, Status: status, Place: peer.Place()}
+	v := outlet.Verdict{Decision: outlet.Again, Status: status, Place: peer.AddressKey()}
 	switch {
 	case status != http.StatusOK:
-		f := outbound.Answered("cannot read the key file "+p.KeyLocation, status)
+		f := outbound.StatusFailure("cannot read the key file "+p.KeyLocation, status)
 		v.Error, v.Outcome = f.Text, f.Outcome
 	case strings.TrimSpace(strings.TrimPrefix(string(text), "\ufeff")) != p.Key:
 		v.Error, v.Outcome = "the key file "+p.KeyLocation+" does not contain the key", outbound.Other

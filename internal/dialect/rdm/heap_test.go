@@ -27,7 +27,7 @@ func TestSortRetainsNoPages(t *testing.T) {
 		}
 	})
 	var found []string
-	kept := testutil.KeptBytes(t, func() any {
+	kept := testutil.RetainedBytes(t, func() any {
 		for e, err := range v.sortEntries(all) {
 			if err != nil {
 				t.Fatal(err)

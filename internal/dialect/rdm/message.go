@@ -89,7 +89,7 @@ func readMessage(in *Reader) (*message, error) {
 		return nil, resourcesync.Invalidf("message does not start with @RDMHEADER { -")
 	}
 	if err != nil {
-		return nil, problem.Unreadable(err)
+		return nil, problem.BodyError(err)
 	}
 	m, err := parse(header)
 	if err != nil || m.isSubmission() {
@@ -100,7 +100,7 @@ func readMessage(in *Reader) (*message, error) {
 		return m, nil
 	}
 	if err != nil {
-		return nil, problem.Unreadable(err)
+		return nil, problem.BodyError(err)
 	}
 	if !strings.EqualFold(query.Type, "RDMQUERY") {
 		return nil, resourcesync.Invalidf("object 2: got @%s, want @RDMQUERY { - or the end after the header of a request", query.Type)

@@ -209,7 +209,7 @@ func (s *Server) openBody(w http.ResponseWriter, r *http.Request) (*Reader, erro
 	case "gzip", "x-gzip":
 		z, err := gunzip.NewReader(body)
 		if err != nil {
-			return nil, problem.Unreadable(err)
+			return nil, problem.BodyError(err)
 		}
 		body = io.NopCloser(z)
 	default:

@@ -121,7 +121,7 @@ func (r *Reader) Next() (*Object, error) {
 // textError returns the *resourcesync.Error for a read error that is caused by the text, and other
 // errors unchanged.
 func textError(err error) error {
-	if invalid, ok := errors.AsType[*resourcesync.Error](problem.Unreadable(err)); ok {
+	if invalid, ok := errors.AsType[*resourcesync.Error](problem.BodyError(err)); ok {
 		return invalid
 	}
 	return err

@@ -52,7 +52,7 @@ func TestReplyOwnsItsText(t *testing.T) {
 				q.Ranges = append(q.Ranges, Asked{Range: inventory.Range{From: longLoc(first), To: longLoc(first + tt.width)}})
 			}
 			var reply Reply
-			kept := testutil.KeptBytes(t, func() any {
+			kept := testutil.RetainedBytes(t, func() any {
 				var err error
 				if reply, err = Answer(t.Context(), state, q); err != nil {
 					t.Fatal(err)
@@ -78,7 +78,7 @@ func TestDifferencesOwnTheirText(t *testing.T) {
 	})
 	ask := func(ctx context.Context, q Question) (Reply, error) { return Answer(ctx, theirs, q) }
 	var found []Difference
-	kept := testutil.KeptBytes(t, func() any {
+	kept := testutil.RetainedBytes(t, func() any {
 		for d, err := range Compare(t.Context(), own, digest.ByContent, inventory.Range{}, ask) {
 			if err != nil {
 				t.Fatal(err)

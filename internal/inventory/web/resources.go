@@ -99,7 +99,7 @@ func only(loc string) inventory.Range { return inventory.Range{From: loc, To: lo
 // of a set, each with its newest change, in the order of loc. All pages that are linked
 // to each other are from one state. An error means that nothing was answered.
 func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set string) error {
-	if err := problem.OnlyRead(r, "GET, HEAD"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	w.Header().Add("Vary", "Accept")

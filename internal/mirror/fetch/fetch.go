@@ -433,7 +433,7 @@ func (g *transfer) readBody(resp *http.Response, u *url.URL, cancel context.Canc
 		g.Part = nil
 		return wrongContentError{tooLong}
 	}
-	in := outbound.NewPaced(resp.Body, stallBytes, g.opts.StallTimeout, cancel)
+	in := outbound.NewPacedReader(resp.Body, stallBytes, g.opts.StallTimeout, cancel)
 	defer in.Stop()
 	_, err := io.Copy(&g.body, io.LimitReader(in, limit-g.Size()+1))
 	if d, ok := errors.AsType[*diskError](err); ok {

@@ -135,7 +135,7 @@ func (h *hostLimits) recordResponse(name string, resp *http.Response) {
 	}
 	pause := min(problem.RetryAfter(resp.Header, time.Now()), maxRetryAfter)
 	if pause == 0 {
-		pause = backoff.Doubled(minPause, maxPause, at.pauses)
+		pause = backoff.Exponential(minPause, maxPause, at.pauses)
 	}
 	at.pauses++
 	if until := time.Now().Add(pause); until.After(at.pausedUntil) {
@@ -154,6 +154,6 @@ func (h *hostLimits) recordTimeout(name string, start time.Time) {
 	if waited <= maxWait || at.lastResponse.After(start) || at.pausedUntil.After(now) {
 		return
 	}
-	at.pausedUntil, at.unresponsive = now.Add(backoff.Doubled(waited, maxPause, at.pauses)), true
+	at.pausedUntil, at.unresponsive = now.Add(backoff.Exponential(waited, maxPause, at.pauses)), true
 	at.pauses++
 }

@@ -310,7 +310,7 @@ func (g *Getter) requestOnce(ctx context.Context, what string, u *url.URL, known
 			return nil, nil, h.noteBusy(err, g.now())
 		}
 	}
-	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
+	body := outbound.NewPacedReader(resp.Body, paceBytes, paceTime, cancel)
 	unpacked, err := unpack(body)
 	if err != nil {
 		body.Stop()
@@ -342,7 +342,7 @@ func statusError(resp *http.Response) error {
 }
 
 func statusFailure(status int) error {
-	return outbound.Answered(fmt.Sprintf("the answer is %d", status), status)
+	return outbound.StatusFailure(fmt.Sprintf("the answer is %d", status), status)
 }
 
 // request sends a request, and waits until the response starts. The caller must call cancel.

@@ -190,12 +190,12 @@ func TestListerRefuses(t *testing.T) {
 		{"too many lines", says("urn:1:1\nurn:1:2\nurn:1:3\nurn:1:4\n"), "at most 3 entries"},
 		{"too large", says(sitemapOpen + strings.Repeat(" ", 2000) + "</urlset>"), "document too large; want at most 2,000 bytes"},
 		{"a text too large", says("urn:1:1\n" + strings.Repeat(" ", 2000)), "has more bytes"},
-		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "the gzip ends early"},
+		{"a damaged pack", says(packed(sitemapOpen + entry + "</urlset>")[:60]), "gzip data ends early"},
 		{"a wrong checksum", func(w http.ResponseWriter, _ *http.Request) {
 			b := []byte(packed(sitemapOpen + entry + "</urlset>"))
 			b[len(b)-8] ^= 1
 			_, _ = w.Write(b)
-		}, "the gzip is damaged"},
+		}, "gzip data is damaged"},
 		{"a wrong Content-Length", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1000")
 			_, _ = io.WriteString(w, sitemapOpen+entry+"</urlset>")
@@ -389,8 +389,8 @@ func TestGetterWaits(t *testing.T) {
 		}, "", 100 * time.Second, 10 * time.Minute},
 		{"broken", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, "the answer is 500", time.Minute, 10 * time.Minute},
 		{"forbidden", func(_ int, w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "the answer is 403", 0, time.Second},
-		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no answer in time", 4 * headTimeout, 4*headTimeout + 10*time.Minute},
-		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { dripHandler(" ")(w, r) }, "too slowly", 4 * paceTime, 4*paceTime + 10*time.Minute},
+		{"no answer", func(_ int, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "no response in time", 4 * headTimeout, 4*headTimeout + 10*time.Minute},
+		{"a drip", func(_ int, w http.ResponseWriter, r *http.Request) { dripHandler(" ")(w, r) }, "too slow", 4 * paceTime, 4*paceTime + 10*time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -96,7 +96,7 @@ func (g *Getter) requestRobots(ctx context.Context, h *host, at *url.URL) (to *u
 		return nil, err
 	}
 	defer cancel()
-	body := outbound.NewPaced(resp.Body, paceBytes, paceTime, cancel)
+	body := outbound.NewPacedReader(resp.Body, paceBytes, paceTime, cancel)
 	defer resp.Body.Close()
 	defer body.Stop()
 	if to, err := outbound.RedirectOf(resp); to != nil || err != nil {

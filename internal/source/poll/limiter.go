@@ -29,7 +29,7 @@ func newLimiter(max, perCreator int) *limiter {
 	return &limiter{max: max, perCreator: perCreator, hosts: map[string]bool{}, creators: map[string]int{}}
 }
 
-func hostGroup(s *source) string { return outbound.PlaceOf(outbound.Host(s.url)) }
+func hostGroup(s *source) string { return outbound.OwnerKey(outbound.Host(s.url)) }
 
 // acquire takes a slot for a poll and reports whether one was free. A set without a known creator
 // is not bound by the share of a creator.

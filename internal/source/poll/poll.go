@@ -388,7 +388,7 @@ func (p *Poller) nextPoll(err error, out *Outcome, every time.Duration) time.Tim
 		return time.Time{}
 	case err == nil:
 	case every > 0:
-		pause = min(backoff.Jitter(backoff.Doubled(firstPause, every, out.Failures)), every)
+		pause = min(backoff.Jitter(backoff.Exponential(firstPause, every, out.Failures)), every)
 	case out.Failures < len(pingRetries):
 		pause = backoff.Jitter(pingRetries[out.Failures])
 	default:

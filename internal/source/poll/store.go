@@ -26,9 +26,9 @@ func Copy(ctx context.Context, from, to Outcomes, set string) error {
 }
 
 // DiskOutcomes returns the Outcomes in a Keep, which has a key for each set.
-func DiskOutcomes(keep claim.Keep) Outcomes { return diskOutcomes{keep} }
+func DiskOutcomes(keep claim.Map) Outcomes { return diskOutcomes{keep} }
 
-type diskOutcomes struct{ keep claim.Keep }
+type diskOutcomes struct{ keep claim.Map }
 
 func (d diskOutcomes) Get(ctx context.Context, set string) ([]byte, error) {
 	return d.keep.Get(ctx, set)
@@ -50,7 +50,7 @@ type redisOutcomes struct {
 }
 
 func (r redisOutcomes) Get(ctx context.Context, set string) (text []byte, err error) {
-	err = r.conn.Reading().Do(ctx, func(t *redisconn.Try) error {
+	err = r.conn.ReadCall().Do(ctx, func(t *redisconn.Try) error {
 		a, err := t.HMGet(r.key, set)
 		if err == nil && len(a) == 1 && a[0] != nil {
 			text = []byte(a.Text(0))
@@ -64,7 +64,7 @@ func (r redisOutcomes) Get(ctx context.Context, set string) (text []byte, err er
 }
 
 func (r redisOutcomes) Put(ctx context.Context, set string, text []byte) error {
-	err := r.conn.Writing().Do(ctx, func(t *redisconn.Try) error {
+	err := r.conn.WriteCall().Do(ctx, func(t *redisconn.Try) error {
 		_, err := t.Run(putScript, []string{r.key}, set, string(text))
 		return err
 	})
@@ -98,7 +98,7 @@ func (p redisPings) Add(ctx context.Context, set string) error {
 }
 
 func (p redisPings) putPing(ctx context.Context, text, set string) error {
-	err := p.conn.Writing().Do(ctx, func(t *redisconn.Try) error {
+	err := p.conn.WriteCall().Do(ctx, func(t *redisconn.Try) error {
 		_, err := t.Run(putScript, []string{p.key}, set, text)
 		return err
 	})
@@ -112,7 +112,7 @@ func (p redisPings) putPing(ctx context.Context, text, set string) error {
 // another poll.
 func (p redisPings) TakeOwned(ctx context.Context, owned func(set string) bool) (taken []string, err error) {
 	var sets []string
-	err = p.conn.Reading().Do(ctx, func(t *redisconn.Try) error {
+	err = p.conn.ReadCall().Do(ctx, func(t *redisconn.Try) error {
 		sets, err = t.HKeys(p.key)
 		return err
 	})

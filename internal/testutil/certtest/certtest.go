@@ -1,7 +1,7 @@
-// Package certtest makes certificates for tests of TLS.
+// Package certtest creates certificates for tests of TLS.
 //
-// The certificates sign themselves and expire soon. Certificates that expire or change are tested
-// with Pair.Renew.
+// The certificates are self-signed and expire soon. Pair.Renew tests the expiry and replacement of
+// certificates.
 package certtest
 
 import (
@@ -20,8 +20,8 @@ import (
 	"time"
 )
 
-// A Pair is the files of a certificate, by New for 127.0.0.1, localhost and hub.example.org, which
-// signs itself, and of its key.
+// A Pair is the files of a self-signed certificate and its key. A certificate of New is for
+// 127.0.0.1, localhost and hub.example.org.
 type Pair struct {
 	Cert, Key string // paths
 
@@ -29,10 +29,10 @@ type Pair struct {
 	serial    int64
 	names     []string
 	addresses []net.IP
-	Pool      *x509.CertPool // trusts every certificate that was written
+	Pool      *x509.CertPool // trusts every certificate of the Pair, including replaced ones
 }
 
-// New writes a certificate that is good for an hour into a new directory.
+// New writes a certificate that is valid for an hour to a new directory.
 func New(t testing.TB) *Pair {
 	t.Helper()
 	return newPair(t, []string{"localhost", "hub.example.org"}, net.IPv4(127, 0, 0, 1))
@@ -52,8 +52,8 @@ func newPair(t testing.TB, names []string, addresses ...net.IP) *Pair {
 	return p
 }
 
-// Renew replaces both files by those of another certificate, which ends at a time. It
-// returns its serial number.
+// Renew replaces both files with another certificate that expires at the given time, and returns
+// its serial number.
 func (p *Pair) Renew(expires time.Time) int64 {
 	p.t.Helper()
 	cert, key := p.Make(time.Time{}, expires)
@@ -62,8 +62,8 @@ func (p *Pair) Renew(expires time.Time) int64 {
 	return p.serial
 }
 
-// Make returns a new certificate and its key (PEM). The zero begins means two hours before
-// it ends, or an hour ago.
+// Make returns a new certificate and its key (PEM). If begins is zero, it is two hours before
+// expires or an hour ago, whichever is earlier.
 func (p *Pair) Make(begins, expires time.Time) (cert, key []byte) {
 	p.t.Helper()
 	if begins.IsZero() {
@@ -95,7 +95,7 @@ func (p *Pair) Make(begins, expires time.Time) (cert, key []byte) {
 	return cert, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 }
 
-// Write replaces a file at once.
+// Write replaces a file atomically.
 func (p *Pair) Write(path string, text []byte) {
 	p.t.Helper()
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
@@ -106,5 +106,5 @@ func (p *Pair) Write(path string, text []byte) {
 	}
 }
 
-// Client returns the configuration of a client that trusts the certificates written.
+// Client returns the configuration of a client that trusts the certificates of the Pair.
 func (p *Pair) Client() *tls.Config { return &tls.Config{RootCAs: p.Pool} }

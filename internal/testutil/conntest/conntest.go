@@ -1,6 +1,6 @@
 // Package conntest opens Conns of package internal/redisconn for tests.
 //
-// The servers themselves come from package redistest.
+// Package redistest starts the servers.
 package conntest
 
 import (
@@ -9,8 +9,7 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// Open returns a Conn to the server at an address, which is closed when the test
-// ends.
+// Open returns a Conn to the server at an address. It is closed at the end of the test.
 func Open(t testing.TB, address string, o redisconn.Options) *redisconn.Conn {
 	t.Helper()
 	return open(t, "redis://"+address, o)

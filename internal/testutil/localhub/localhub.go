@@ -1,5 +1,5 @@
 // Package localhub starts a hub in the process of a test: with its memory on disk, without tokens,
-// and with the defaults for everything else.
+// and with defaults for all other settings.
 //
 // Tests of the hub itself use package servertest. Tests in e2e start the built program instead.
 package localhub
@@ -19,7 +19,7 @@ func Start(t testing.TB) *servertest.Hub {
 	return StartAt(t, t.TempDir())
 }
 
-// StartAt is Start with the memory in a directory.
+// StartAt is Start with the memory in the given directory.
 func StartAt(t testing.TB, dir string) *servertest.Hub {
 	t.Helper()
 	var log testutil.Log

@@ -1,6 +1,7 @@
-// Package memorytest makes change memories on disk for tests, and fills them.
+// Package memorytest creates change memories on disk for tests, and fills them.
 //
-// It is for tests of what reads a memory. The memories themselves are tested by changelog/logtest.
+// It is for tests of code that reads a memory. The memories themselves are tested by
+// changelog/logtest.
 package memorytest
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Open returns a memory of its own, which is closed when the test ends.
+// Open returns a new memory. It is closed at the end of the test.
 func Open(t testing.TB) *disklog.Log {
 	t.Helper()
 	log, err := disklog.Open(t.Context(), t.TempDir(), disklog.Options{})
@@ -29,8 +30,8 @@ func Open(t testing.TB) *disklog.Log {
 	return log
 }
 
-// Changes returns n changes with name in their locs. Each has a length, a foreign
-// attribute, and characters that must be escaped.
+// Changes returns n changes with name in their locs. Each has a length, a foreign attribute, and
+// characters that must be escaped.
 func Changes(name string, n int) []resourcesync.Change {
 	cs := make([]resourcesync.Change, n)
 	for i := range cs {
@@ -43,7 +44,7 @@ func Changes(name string, n int) []resourcesync.Change {
 	return cs
 }
 
-// Fill makes a set with Change Lists of 100 entries and appends publishes to it.
+// Fill creates a set with Change Lists of 100 entries and appends publishes to it.
 func Fill(t testing.TB, log changelog.Log, set string, publishes ...[]resourcesync.Change) (batches []*feed.Batch) {
 	t.Helper()
 	if err := log.Make(t.Context(), set, feed.Description{}, 100); err != nil {
@@ -59,9 +60,9 @@ func Fill(t testing.TB, log changelog.Log, set string, publishes ...[]resourcesy
 	return batches
 }
 
-// Main runs the tests of a package that have fake time (testing/synctest). All tests of a
-// process share the compressor and the decompressor of blocks. Main makes them first,
-// because they must be made outside of fake time.
+// Main runs the tests of a package that uses fake time (testing/synctest). All tests of a process
+// share the compressor and the decompressor of blocks. Main creates them first, because they must
+// be created outside of fake time.
 func Main(m *testing.M) {
 	blocks := changelog.CutBlocks(Changes("a", 100), 1, 100)
 	if _, err := blocks[0].Block.Entries(feed.Cursor{Position: 100, Micros: 1_000_000}); err != nil {

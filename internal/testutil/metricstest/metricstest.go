@@ -1,4 +1,4 @@
-// Package metricstest reads metrics of Prometheus in tests.
+// Package metricstest reads Prometheus metrics in tests.
 //
 // It reads a registry directly, without HTTP.
 package metricstest
@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Values returns the values of all metrics now, by their names; a metric with labels is
-// name{label="value"}. The value of a histogram is the number of its observations.
+// Values returns the current values of all metrics by name. The name of a metric with labels is
+// name{label="value"}. The value of a histogram is its number of observations.
 func Values(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()
@@ -45,8 +45,7 @@ func Values(t testing.TB, g prometheus.Gatherer) map[string]float64 {
 	return values
 }
 
-// Check fails the test unless each metric in want has its value, and every other metric
-// is 0.
+// Check fails the test unless each metric in want has its value, and every other metric is 0.
 func Check(t testing.TB, g prometheus.Gatherer, want map[string]float64) {
 	t.Helper()
 	got := Values(t, g)

@@ -1,6 +1,6 @@
-// Package oaitest is a repository that speaks OAI-PMH 2.0, for tests.
+// Package oaitest implements an OAI-PMH 2.0 repository for tests.
 //
-// It follows the protocol unless a test says how it misbehaves. Answers of real repositories are in
+// It follows the protocol unless a test injects faults. Responses of real repositories are in
 // e2e/clients/testdata.
 package oaitest
 
@@ -15,33 +15,32 @@ import (
 	"time"
 )
 
-// Faults say how a Repository misbehaves. The zero value: it does not.
+// Faults are deviations from the protocol. The zero value has none.
 type Faults struct {
-	Busy         int    // how many requests first get 503, with Retry-After: 1
-	ExpireAfter  int    // a resumptionToken for a part with a higher number has expired; 0: tokens do not expire
-	Expire       int    // how many tokens expire so; 0: all
+	Busy         int    // number of requests that first get 503 with Retry-After: 1
+	ExpireAfter  int    // resumptionTokens for parts with higher numbers have expired; zero means never
+	Expire       int    // number of tokens that expire so; zero means all
 	RepeatToken  bool   // each part has the token of the first one
 	SamePart     bool   // each part has the records of the first one, with a new token
-	EndEarly     int    // after how many parts a list ends; 0: at its end
+	EndEarly     int    // number of parts after which a list ends; zero means at its end
 	NoEmptyToken bool   // the last part has no resumptionToken
-	NoMatchAfter int    // a resumptionToken for a part with a higher number gets noRecordsMatch; 0: none does
+	NoMatchAfter int    // resumptionTokens for parts with higher numbers get noRecordsMatch; zero means none
 	NoSize       bool   // completeListSize is absent
-	Cut          int    // how many answers are cut off in the middle
-	Page         string // the answer to all lists instead, such as HTML
-	RefuseTimes  bool   // datestamps with a time of day are a badArgument, although Identify says otherwise
+	Cut          int    // number of responses that are truncated
+	Page         string // response to all list requests, such as HTML
+	RefuseTimes  bool   // datestamps with a time of day get badArgument, contrary to Identify
 	StampNow     bool   // each datestamp is the time of the request
-	Headless     string // the answer to ListIdentifiers: badVerb, or an HTTP status
-	ErrorStatus  int    // the HTTP status of error answers; 0: 200
+	Headless     string // response to ListIdentifiers: badVerb, or an HTTP status
+	ErrorStatus  int    // HTTP status of error responses; zero means 200
 	BadRecord    bool   // each list has a record without an identifier, and one with bytes that are not UTF-8
 }
 
-// A Repository is a repository. Its fields must not change while it answers
-// requests.
+// A Repository is an http.Handler. Its fields must not be modified while it serves requests.
 type Repository struct {
-	Days     bool             // its datestamps are days
+	Days     bool             // whether datestamps are days
 	Deleted  string           // no, transient or persistent; default: persistent
 	Earliest string           // earliestDatestamp; default: 1990-01-01
-	Parts    int              // records in a part; default 5
+	Parts    int              // number of records in a part; default: 5
 	Now      func() time.Time // default: time.Now
 
 	mu       sync.Mutex
@@ -56,7 +55,7 @@ type record struct {
 	deleted        bool
 }
 
-// Put adds a record, or changes it. Its dc:identifier is url.
+// Put adds or changes a record. Its dc:identifier is url.
 func (r *Repository) Put(id, url, title string) { r.PutAt(id, url, title, r.now()) }
 
 // PutAt is Put with a datestamp.
@@ -76,7 +75,7 @@ func (r *Repository) set(rec *record) {
 	r.records[rec.id] = rec
 }
 
-// Vanish removes a record without a trace.
+// Vanish removes a record without marking it as deleted.
 func (r *Repository) Vanish(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +112,7 @@ func (r *Repository) stamp(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05Z")
 }
 
-// ServeHTTP answers a request of the protocol.
+// ServeHTTP serves a request of the protocol.
 func (r *Repository) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,7 +186,8 @@ func escaped(s string) string {
 	return b.String()
 }
 
-// listLocked answers with a part of a list. A token holds everything that the next part needs.
+// listLocked returns a part of a list. A token contains everything that the next part needs. The
+// caller must hold r.mu.
 func (r *Repository) listLocked(verb string, get func(string) string) string {
 	from, until, number := get("from"), get("until"), 1
 	if token := get("resumptionToken"); token != "" {
@@ -210,7 +210,7 @@ func (r *Repository) listLocked(verb string, get func(string) string) string {
 		return failure("cannotDisseminateFormat", get("metadataPrefix"))
 	}
 	if (r.Days || r.faults.RefuseTimes) && strings.Contains(from+until, "T") {
-		return failure("badArgument", "from or until is no day")
+		return failure("badArgument", "from or until is not a day")
 	}
 	if r.faults.RepeatToken && number > 1 {
 		number = 2
@@ -252,7 +252,7 @@ func (r *Repository) listLocked(verb string, get func(string) string) string {
 	return b.String()
 }
 
-// selected returns the records of a window, in the order of their datestamps.
+// selected returns the records of a time window, ordered by datestamp.
 func (r *Repository) selected(from, until string) (all []*record) {
 	for _, rec := range r.records {
 		at := r.stamp(rec.at)

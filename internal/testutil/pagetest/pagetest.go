@@ -10,26 +10,26 @@ import (
 	"testing"
 )
 
-// A Block is a block of code in a page. A comment on the line before it may say how a test
-// runs it. In Markdown it looks like this:
+// A Block is a code block of a page. Marks in a comment on the line before it specify how a
+// test runs it. In Markdown it has this form:
 //
-//	<!-- file: NAME -->          it is the text of a file
+//	<!-- file: NAME -->          the block is the content of a file
 //	<!-- not run: REASON -->     no test runs it
-//	<!-- runs on -->             its last command does not end by itself
-//	<!-- shows: TEXT -->         it prints TEXT, or it runs on and has printed TEXT before the next block
-//	<!-- ends with: STATUS -->   the exit status of its last command
+//	<!-- runs on -->             the last command does not exit by itself
+//	<!-- shows: TEXT -->         the output contains TEXT; if it runs on, before the next block
+//	<!-- ends with: STATUS -->   exit status of the last command
 //
-// Several are separated by semicolons. A block of shell with none of them ends by itself
+// Several marks are separated by semicolons. A shell block without marks must exit by itself
 // with status 0.
 type Block struct {
-	Page     string // the path of the file
-	Heading  string // the heading above it
-	Language string // such as sh; empty if the page names none
+	Page     string // path of the file
+	Heading  string // heading above the block
+	Language string // such as sh; empty if the page does not specify it
 	Text     string
 	marks    map[string]string
 }
 
-// Mark returns what a comment says of a block, and whether there is a mark of this name.
+// Mark returns the text of a mark of the block, and whether the block has the mark.
 func (b *Block) Mark(name string) (says string, ok bool) {
 	says, ok = b.marks[name]
 	return says, ok
@@ -40,7 +40,7 @@ var (
 	allMarks = map[string]bool{"file": true, "not run": true, "runs on": true, "shows": true, "ends with": true}
 )
 
-// Blocks returns the blocks of a page. A mark that is not known fails the test.
+// Blocks returns the blocks of a page. An unknown mark fails the test.
 func Blocks(t *testing.T, page string) (all []*Block) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -58,7 +58,7 @@ func Blocks(t *testing.T, page string) (all []*Block) {
 			if name, says, _ := strings.Cut(mark, ":"); mark != "" {
 				name = strings.TrimSpace(name)
 				if b.marks[name] = strings.TrimSpace(says); !allMarks[name] {
-					t.Errorf("%s, %s: nobody knows the mark %q", page, heading, name)
+					t.Errorf("%s, %s: unknown mark %q", page, heading, name)
 				}
 			}
 		}

@@ -1,7 +1,7 @@
-// Package pipetest is a network within the process.
+// Package pipetest implements a network within the process.
 //
-// With it, tests of network code can run in fake time (testing/synctest), which a real socket
-// prevents.
+// With it, tests of network code can run in fake time (testing/synctest), which real sockets
+// prevent.
 package pipetest
 
 import (
@@ -12,7 +12,8 @@ import (
 	"sync"
 )
 
-// A Network connects clients with servers. Its zero value has no servers.
+// A Network connects clients with servers. Its zero value has no servers. It is safe for concurrent
+// use.
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -20,7 +21,7 @@ type Network struct {
 	servers   []*http.Server
 }
 
-// Dial connects to the server at an address, as net.Dialer.DialContext does.
+// Dial connects to the server at an address, like net.Dialer.DialContext.
 func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	n.mu.Lock()
 	l, down := n.listeners[address], n.down[address]
@@ -32,17 +33,17 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	select {
 	case l.conns <- theirs:
 		return ours, nil
-	case <-l.closed: // net/http goes on to connect when nobody wants the connection any more
+	case <-l.closed: // net/http continues to connect when the connection is no longer needed
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// Transport returns a new transport into the network.
+// Transport returns a new transport for the network.
 func (n *Network) Transport() *http.Transport { return &http.Transport{DialContext: n.Dial} }
 
-// SetDown sets whether connections to an address are refused from now on.
+// SetDown sets whether new connections to an address are refused.
 func (n *Network) SetDown(address string, down bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -52,7 +53,7 @@ func (n *Network) SetDown(address string, down bool) {
 	n.down[address] = down
 }
 
-// Serve makes a handler serve an address, such as a.example:80, until Close.
+// Serve serves an address, such as a.example:80, with a handler until Close.
 func (n *Network) Serve(address string, h http.Handler) {
 	l, s := n.Listen(address), &http.Server{Handler: h}
 	n.mu.Lock()
@@ -73,7 +74,7 @@ func (n *Network) Listen(address string) net.Listener {
 	return l
 }
 
-// Close ends the servers and their connections.
+// Close stops the servers and closes their connections.
 func (n *Network) Close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -8,22 +8,22 @@ import (
 	"testing"
 )
 
-// A Proxy forwards to a server, and can delay or lose requests and answers. It ends
-// with the test.
+// A Proxy forwards to a server, and can delay or drop requests and replies. It stops at the end of
+// the test.
 type Proxy struct {
 	listener net.Listener
 	server   string
 
 	mu    sync.Mutex
-	hang  bool        // forward nothing, answer nothing
-	lose  func() bool // called for each answer; true: drop it and cut the connection
+	hang  bool        // forward nothing
+	lose  func() bool // called for each reply; if it returns true, the reply is dropped and the connection closed
 	fate  func(request bool) Fate
-	late  []func() // send what was held back
+	late  []func() // send delayed requests
 	conns map[net.Conn]bool
 	wg    sync.WaitGroup
 }
 
-// NewProxy starts a proxy before a server.
+// NewProxy starts a proxy for a server.
 func NewProxy(t testing.TB, server string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,36 +44,36 @@ func NewProxy(t testing.TB, server string) *Proxy {
 	return p
 }
 
-// Addr is the address of the proxy.
+// Addr returns the address of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Hang with true makes the proxy forward nothing. With false it forwards everything on
-// new connections.
+// Hang(true) makes the proxy forward nothing. Hang(false) makes it forward everything on new
+// connections.
 func (p *Proxy) Hang(hang bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hang = hang
 }
 
-// Lose makes the proxy call lose for each answer. If lose returns true, the proxy drops
-// the answer and cuts the connection. With nil the proxy loses nothing.
+// Lose sets a function that is called for each reply. If it returns true, the proxy drops the reply
+// and closes the connection. If lose is nil, no reply is dropped.
 func (p *Proxy) Lose(lose func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.lose = lose
 }
 
-// A Fate is what the Proxy does with a request or an answer.
+// A Fate is how the Proxy treats a request or a reply.
 type Fate int
 
-// The fates.
+// Fates of requests and replies.
 const (
 	Passed Fate = iota
-	Lost        // it is dropped, and the connection is cut
-	Late        // the connection is cut, and Release sends the request
+	Lost        // it is dropped, and the connection is closed
+	Late        // the connection is closed, and Release sends the request
 )
 
-// Decide makes the proxy call fate for each request and each answer. With nil all of
+// Decide sets a function that returns the Fate of each request and reply. If fate is nil, all of
 // them pass.
 func (p *Proxy) Decide(fate func(request bool) Fate) {
 	p.mu.Lock()
@@ -81,8 +81,7 @@ func (p *Proxy) Decide(fate func(request bool) Fate) {
 	p.fate = fate
 }
 
-// Release sends the requests that were held back, and returns when the server has
-// answered them.
+// Release sends the delayed requests, and returns when the server has replied to them.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	late := p.late
@@ -112,7 +111,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// decide returns the fate of the request or answer that was just read.
+// decide returns the fate of the request or reply that was just read.
 func (p *Proxy) decide(request bool) Fate {
 	p.mu.Lock()
 	lose, fate := p.lose, p.fate
@@ -126,7 +125,7 @@ func (p *Proxy) decide(request bool) Fate {
 	return Passed
 }
 
-// hold keeps a request for Release, on a connection of its own.
+// hold keeps a request for Release, on a separate connection.
 func (p *Proxy) hold(request []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +136,7 @@ func (p *Proxy) hold(request []byte) {
 		}
 		defer server.Close()
 		if _, err := server.Write(request); err == nil {
-			_, _ = server.Read(make([]byte, 64<<10)) // the answer is lost
+			_, _ = server.Read(make([]byte, 64<<10)) // the reply is dropped
 		}
 	})
 }

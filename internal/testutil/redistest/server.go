@@ -1,5 +1,4 @@
-// Package redistest starts redis-servers for tests, and proxies that delay or lose what is sent to
-// them.
+// Package redistest starts Redis servers for tests, and proxies that delay or drop traffic to them.
 //
 // Package conntest opens connections to them.
 package redistest
@@ -19,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Server is a redis-server of one test, on a port of its own. Writes that it has
-// answered survive Kill. It ends with the test.
+// A Server is a redis-server for one test, on its own port. Writes that it has replied to survive
+// Kill. It stops at the end of the test.
 type Server struct {
 	Addr string
 
@@ -40,12 +39,12 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
-// Start starts a server, with further arguments of redis-server, and returns when it
-// answers.
+// Start starts a server with additional arguments of redis-server, and returns when it accepts
+// commands.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Fatal("these tests need redis-server: apt-get install redis-server")
+		t.Fatal("redis-server not found; run apt-get install redis-server")
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,8 +66,8 @@ func Start(t testing.TB, args ...string) *Server {
 	return s
 }
 
-// StartCluster starts a cluster of one server: a script that touches keys of two
-// slots fails there. Writes that it has answered may not survive Kill.
+// StartCluster starts a cluster of one server: a script that uses keys of two slots fails there.
+// Writes that it has replied to may not survive Kill.
 func StartCluster(t testing.TB) *Server {
 	t.Helper()
 	s := Start(t, "--cluster-enabled", "yes", "--appendfsync", "no")
@@ -81,7 +80,7 @@ func StartCluster(t testing.TB) *Server {
 	return s
 }
 
-// Restart starts the server again, after Kill, with what it has on disk.
+// Restart starts the server again after Kill, with its data on disk.
 func (s *Server) Restart() {
 	s.t.Helper()
 	// The shell kills the server when the pipe closes, even if the test process
@@ -111,7 +110,7 @@ func (s *Server) until(done func() bool) {
 	s.t.Fatalf("redis-server is not ready: %s", log)
 }
 
-// Kill is kill -9. It may be called again.
+// Kill sends SIGKILL to the server. It may be called repeatedly.
 func (s *Server) Kill() {
 	if s.life != nil {
 		_ = s.life.Close()
@@ -120,8 +119,7 @@ func (s *Server) Kill() {
 	}
 }
 
-// Client returns a client that makes each try only once. It is closed with the
-// test.
+// Client returns a client without retries. It is closed at the end of the test.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
 	s.t.Cleanup(func() { _ = c.Close() })

@@ -1,7 +1,7 @@
 // Package servertest runs a hub in the process of a test, and sends requests to it.
 //
-// It takes the server from its caller, so that the tests of package internal/server can use it,
-// too. Package localhub makes one with the defaults.
+// The caller passes the server, so that the tests of package internal/server can use it, too.
+// Package localhub creates one with defaults.
 package servertest
 
 import (
@@ -14,25 +14,25 @@ import (
 	"testing"
 )
 
-// A Server is what Start runs: a *server.Server.
+// A Server is run by Start. *server.Server implements it.
 type Server interface {
 	Run(ctx context.Context) error
 	Ready() <-chan struct{}
 	Addrs() (listen, ops net.Addr)
 }
 
-// A Hub is a hub that runs.
+// A Hub is a running hub.
 type Hub struct {
-	URL string // of the hub
-	Ops string // of its operations address; empty where it has none
+	URL string // base URL of the hub
+	Ops string // URL of its operations address; empty if it has none
 
 	t      testing.TB
 	cancel context.CancelFunc
 	done   chan error
 }
 
-// Start runs s until the test ends, and returns as soon as it is ready. If it
-// does not become ready, the test fails and shows the log.
+// Start runs s until the test ends, and returns when it is ready. If it does not become ready, the
+// test fails with the log.
 func Start(t testing.TB, s Server, log fmt.Stringer) *Hub {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,7 +42,7 @@ func Start(t testing.TB, s Server, log fmt.Stringer) *Hub {
 	case <-s.Ready():
 	case err := <-h.done:
 		cancel()
-		t.Fatalf("the hub ended: %v\n%s", err, log)
+		t.Fatalf("hub stopped: %v\n%s", err, log)
 	}
 	listen, ops := s.Addrs()
 	h.URL = "http://" + listen.String()
@@ -53,33 +53,33 @@ func Start(t testing.TB, s Server, log fmt.Stringer) *Hub {
 	return h
 }
 
-// Testing returns the test that the hub runs for.
+// Testing returns the test for which the hub runs.
 func (h *Hub) Testing() testing.TB { return h.t }
 
 // Cancel tells the hub to stop, and does not wait.
 func (h *Hub) Cancel() { h.cancel() }
 
-// Wait waits until the hub has ended, and returns its error.
+// Wait waits until the hub has stopped, and returns its error.
 func (h *Hub) Wait() error {
 	err := <-h.done
 	h.done <- nil // for the next call of Wait
 	return err
 }
 
-// Stop stops the hub and waits for its end. The test fails if the hub ends with
-// an error. It may be called again.
+// Stop stops the hub and waits for it. The test fails if the hub returns an error. Stop may be
+// called repeatedly.
 func (h *Hub) Stop() {
 	h.t.Helper()
 	h.cancel()
 	if err := h.Wait(); err != nil {
-		h.t.Errorf("the hub ended: %v", err)
+		h.t.Errorf("hub stopped: %v", err)
 	}
 }
 
 // OneChange is a publish of one change as JSON.
 const OneChange = `{"changes":[{"loc":"https://example.org/a","change":"updated"}]}`
 
-// Publish publishes OneChange to a set. Headers are name, value, name, value.
+// Publish publishes OneChange to a set. headers are alternating names and values.
 func (h *Hub) Publish(set string, headers ...string) {
 	h.t.Helper()
 	resp, body := Do(h.t, "POST", h.URL+"/sets/"+set+"/changes", OneChange, append(headers, "Content-Type", "application/json")...)
@@ -88,9 +88,8 @@ func (h *Hub) Publish(set string, headers ...string) {
 	}
 }
 
-// Do makes a request and returns the answer with its whole body. It follows no
-// redirect. Headers are name, value, name, value; "Host" is the host that the
-// request is for.
+// Do makes a request and returns the response with its whole body. It does not follow redirects.
+// headers are alternating names and values; "Host" sets the host of the request.
 func Do(t testing.TB, method, url, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -100,7 +99,7 @@ func Do(t testing.TB, method, url, body string, headers ...string) (*http.Respon
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
-	r.Host = r.Header.Get("Host") // empty: the URL's
+	r.Host = r.Header.Get("Host") // if empty, the host of the URL is used
 	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
 	resp, err := client.Do(r)

@@ -6,9 +6,9 @@ import (
 	"github.com/rshub/rshub/internal/access"
 )
 
-// Tokens returns the text of a tokens file, with a new token for each of the
-// rights, and these tokens. Rights that begin with a name and a hyphen, as in
-// "anyone - follow:*", get no token, and an empty text in its place.
+// Tokens returns the text of a tokens file with a new token for each of the rights, and the tokens.
+// Rights that start with a name and a hyphen, such as "anyone - follow:*", have no token; their
+// element is empty.
 func Tokens(rights ...string) (file string, texts []string) {
 	var lines strings.Builder
 	for i, r := range rights {

@@ -1,5 +1,5 @@
-// Package tabletest compares tables in docs/reference.md, and in other pages, with the code that
-// they are generated from.
+// Package tabletest compares tables in docs/reference.md and other pages with the code from which
+// they are generated.
 //
 // With -update, the test writes the table.
 package tabletest
@@ -13,13 +13,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of the documentation that are made from the code")
 
-// Cell returns a text as it is written in a table of Markdown.
+// Cell returns a text escaped for a table in Markdown.
 func Cell(text string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "*", `\*`, `\"`, `"`).Replace(text)
 }
 
-// Check compares a table with the text between the marks of name in file, which is
-// a page. With the flag -update it writes the table into the file.
+// Check compares a table with the text between the marks of name in the page file. With the flag
+// -update it writes the table to the file.
 func Check(t *testing.T, file, name, table string) {
 	t.Helper()
 	b, err := os.ReadFile(file)
@@ -31,13 +31,13 @@ func Check(t *testing.T, file, name, table string) {
 	old, tail, ok2 := strings.Cut(rest, end)
 	switch {
 	case !ok1 || !ok2:
-		t.Fatalf("%s has no place for the table: the marks %q and %q", file, begin, end)
+		t.Fatalf("%s: table marks %q and %q not found", file, begin, end)
 	case old == table:
 	case *update:
 		if err := os.WriteFile(file, []byte(head+begin+table+end+tail), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the table of %s in %s is not what the code says; go test -run Table -update writes it:\n%s", name, file, table)
+		t.Errorf("table %s in %s is out of date; run go test -run Table -update:\n%s", name, file, table)
 	}
 }
