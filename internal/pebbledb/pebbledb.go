@@ -120,7 +120,7 @@ func (o *Options) checkFormat(db *pebble.DB) error {
 		return err
 	}
 	if foreign {
-		return errors.New("Pebble database of another program")
+		return errors.New("foreign Pebble database")
 	}
 	return db.Set([]byte(formatKey), []byte(o.Format), pebble.Sync)
 }
