@@ -139,7 +139,7 @@ type Log interface {
 	// age, and no idempotency key expires by age. The clock is in doubt if it is ahead of the last
 	// recorded time by more than ClockStep: either it is wrong, or no hub ran for that long. The
 	// doubt ends after ClockDoubt, or when the clock is set back. A store with a clock of its own
-	// is also in doubt while it differs from the hub's clock by more than the clock skew.
+	// is doubtful, too, while it differs from the hub's clock by more than the clock skew.
 	Tick(ctx context.Context) (doubtful bool, err error)
 
 	// Check returns nil if an append could succeed now, and otherwise the reason. It compares the
@@ -194,7 +194,7 @@ type Retention struct {
 	Age      time.Duration
 	Count    uint64
 	Doubtful bool         // the clock is in doubt; nothing is removed because of its age
-	Unread   *feed.Cursor // cursor after which no entry may be removed, because a reader still needs them; nil if there is none
+	Unread   *feed.Cursor // cursor after which no entry may be removed, because a reader still needs them, or nil
 }
 
 // Size returns an upper bound of the size of the changes in bytes; see resourcesync.Change.Size.

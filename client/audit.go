@@ -173,7 +173,7 @@ var ErrProofMismatch = auditor.ErrOther
 //
 // While the hub is unavailable, SubmitProof retries as Publish does. It returns ErrProofMismatch if
 // the hub held other resources. It returns feed.ErrGone if the hub can no longer check the cursor,
-// which it can do for some minutes after the audit. Its other errors are those of Audit. A hub of
+// which it can do for some minutes after the audit. Otherwise it fails like Audit. A hub of
 // an earlier version refuses the proof.
 func (c *Client) SubmitProof(ctx context.Context, name string, p Proof) error {
 	d, err := digest.Parse(p.Digest)

@@ -37,7 +37,7 @@ type BaselineOptions struct {
 // first part is marked as Restart.
 //
 // An error is the last thing that Baseline yields. It is feed.ErrNoInventory if the hub has only
-// changes of the set, and no inventory. The other errors are those of Follow. When ctx is done,
+// changes of the set, and no inventory. The other errors are the same as Follow's. When ctx is done,
 // Baseline ends without an error and without an End.
 func (c *Client) Baseline(ctx context.Context, set string, o BaselineOptions) iter.Seq2[*feed.BaselinePage, error] {
 	if o.Limit <= 0 {
@@ -87,7 +87,7 @@ type baselineReader struct {
 
 	since     string              // value of since for the next page; empty at the start
 	cursor    feed.BaselineCursor // parsed since, unless that is empty
-	lastLoc   string              // last received loc; empty if there is none
+	lastLoc   string              // last received loc, or empty
 	count     uint64              // number of received resources
 	fromStart bool                // whether count includes all resources since the start of the baseline
 	discarded bool                // whether the previous baseline was discarded, so that the next page is a Restart

@@ -14,7 +14,7 @@
 // Follow reads JSON pages by long polling, which works through every proxy: each page is one
 // ordinary request and its response.
 //
-// Package resourcesync has the types of changes, and package feed those of cursors and batches.
+// Package resourcesync has the types of changes, and package feed has cursors and batches.
 // Package client/disk stores a Replica on disk. The HTTP API is documented in docs/http.md.
 package client
 

@@ -42,7 +42,7 @@ func (c *Client) Describe(ctx context.Context, set string, d feed.Description) e
 // SetComplete sets whether the hub knows all resources of a set. Other properties of the set are
 // unchanged. While a set is complete, destinations may delete resources that the hub does not name,
 // and the hub offers a Resource List of its own. The caller needs the right to publish to the set.
-// The errors are those of Describe.
+// The errors are the same as Describe's.
 func (c *Client) SetComplete(ctx context.Context, set string, complete bool) error {
 	return c.putDescription(ctx, set, fmt.Appendf(nil, `{"complete":%t}`, complete))
 }

@@ -16,7 +16,7 @@ import (
 type RefusedError struct {
 	*feed.Problem
 
-	Location string // target of a redirect that the Client did not follow; empty if there is none
+	Location string // target of a redirect that the Client did not follow, or empty
 
 	// Uncertain reports whether the hub may have the changes of the refused publish anyway, because
 	// it may have accepted an earlier attempt.

@@ -26,7 +26,7 @@ const (
 // ready, Publish blocks and sends the changes again with the same key, for at most the Client's
 // RetryTimeout. It does not retry before the time that the hub's Retry-After asks for.
 //
-// The key identifies the publish among those of the caller to the set, for a day. It is one word of
+// The key identifies the publish of the caller to the set, for a day. It is one word of
 // ASCII. If it is empty, Publish generates one. A program that may be terminated during a Publish
 // should choose and store a key. Then it can publish the same changes with the key again, and the
 // receipt is Replayed if the hub already had them.

@@ -179,7 +179,7 @@ var (
 	errStopped = errors.New("the caller stopped the iteration")
 )
 
-// updates returns the sequence of Follow, or with once that of CatchUp.
+// updates returns the sequence of Follow, or of CatchUp if once is true.
 func (r *Replica) updates(ctx context.Context, once bool) iter.Seq2[*Update, error] {
 	return func(yield func(*Update, error) bool) {
 		if !r.running.TryLock() {

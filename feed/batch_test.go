@@ -56,7 +56,7 @@ func checkParts(t *testing.T, b *Batch, parts []*Batch) {
 		t.Errorf("parts end at %v, want %v", after, b.Cursor)
 	}
 	if len(entries) != len(b.Entries) || len(entries) > 0 && !reflect.DeepEqual(entries, b.Entries) {
-		t.Error("the entries of the parts differ from those of the batch")
+		t.Error("the entries of the parts differ from the batch's")
 	}
 }
 

@@ -3,7 +3,7 @@
 // errors that both sides handle.
 //
 // It is part of the public API, and depends on no server and no store. The changes in entries are
-// those of package resourcesync. Package client is a client that uses these types.
+// the types of package resourcesync. Package client is a client that uses these types.
 package feed
 
 import (

@@ -14,7 +14,7 @@ type Problem struct {
 	// only one. Detail describes them, too.
 	Errors []EntryError `json:"errors,omitempty"`
 
-	RequestID string `json:"requestId,omitempty"` // X-Request-Id of the response, which is also in the hub's log
+	RequestID string `json:"requestId,omitempty"` // X-Request-Id of the response; the hub logs it
 
 	// Part of an NDJSON stream that the hub accepted before the error; nil for other requests.
 	Accepted *Progress `json:"accepted,omitempty"`
@@ -36,7 +36,7 @@ type EntryError struct {
 type Progress struct {
 	Count  int    `json:"count"`            // number of changes
 	Line   int    `json:"line"`             // number of the last accepted line
-	Cursor string `json:"cursor,omitempty"` // cursor of the last accepted entry; empty if there is none
+	Cursor string `json:"cursor,omitempty"` // cursor of the last accepted entry, or empty
 }
 
 // Error returns a description for logs: the title, and Err or else the detail.

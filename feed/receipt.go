@@ -10,7 +10,7 @@ type Receipt struct {
 	Replayed bool   `json:"replayed,omitempty"` // whether the change memory already had all of the changes
 }
 
-// NewReceipt returns the receipt of one publish of count entries, the last of which is at last.
+// NewReceipt returns the receipt of one publish of count entries that ends at last.
 // Consecutive entries are one position and one microsecond apart.
 func NewReceipt(set string, last Cursor, count int, replayed bool) *Receipt {
 	first := Cursor{Position: last.Position - uint64(count-1), Micros: last.Micros - int64(count-1)}

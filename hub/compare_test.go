@@ -95,7 +95,7 @@ func TestFinishCheckWakesFollowers(t *testing.T) {
 		wakes bool
 	}{
 		{"there is no set", nil, feed.Cursor{}, false},
-		{"the first look", nil, start, true},
+		{"the first poll", nil, start, true},
 		{"nothing new", nil, start, false},
 		{"announced", b, b.Cursor, false},
 		{"not announced", nil, feed.Cursor{Position: 9, Micros: 2_000}, true},

@@ -101,7 +101,7 @@ func TestReadDeadlineIsReset(t *testing.T) {
 		h, log := newHub(t, Options{ReadTimeout: timeout})
 		slow := true
 		log.onAppend = func(context.Context, []changelog.Publish) error {
-			if slow { // the append takes longer than the deadline, which must not count any more
+			if slow { // the append takes longer than the deadline, which no longer counts
 				time.Sleep(3 * timeout)
 				slow = false
 			}

@@ -72,7 +72,7 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 // Next returns the batches that Follow would yield first after a cursor, without waiting for
 // new ones: it returns none if nothing follows the cursor yet. It reads at most limit entries
 // from the memory, for at most nextTimeout. The batches are shared and must not be modified.
-// Errors are those of changelog.Log.Since.
+// Errors are the same as changelog.Log.Since's.
 func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error) {
 	if t := h.tail(set); t != nil {
 		if batches, ok, _ := t.after(after); ok {

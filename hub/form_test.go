@@ -11,7 +11,7 @@ import (
 )
 
 // locLines is a form with one loc a line, relative to the title of the set. Its identity is the
-// header Id. Lines that begin with "#" are no changes.
+// header Id. Lines that begin with "#" are comments.
 var locLines = &Format{MediaTypes: []string{"text/x-locs", "text/x-loc"}, Header: "X-Locs", Read: func(body []byte, header http.Header, d feed.Description, l resourcesync.Limits) (changes []resourcesync.Change, identity string, err error) {
 	for i, line := range bytes.Fields(body) {
 		if line[0] == '#' {
@@ -37,7 +37,7 @@ func TestCustomFormat(t *testing.T) {
 		says    string
 		total   int // of changes, after it
 	}{
-		{"a set that is not there yet", nil, loc1, 204, "", 1},
+		{"a new set", nil, loc1, 204, "", 1},
 		{"the second media type", []string{"Content-Type", "text/x-loc;charset=utf-8"}, loc1 + "\n" + loc2, 204, "", 3},
 		{"another media type, and the header", []string{"Content-Type", "application/json", "X-Locs", "1"}, loc1, 204, "", 4},
 		{"gzip", []string{"Content-Encoding", "gzip"}, gzipped(loc1), 204, "", 5},

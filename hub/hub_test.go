@@ -237,8 +237,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// A set belongs to the caller that created it, by a publish or by a description, whoever
-// describes it later.
+// A set belongs to the caller that created it, by a publish or by a description. A later
+// description by another caller does not change that.
 func TestSetCreatorIsRecorded(t *testing.T) {
 	h, log := newHub(t, Options{})
 	by := func(name string) context.Context { return access.NewContext(t.Context(), access.Caller{Name: name}) }

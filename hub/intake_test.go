@@ -166,7 +166,7 @@ func TestPublishLimits(t *testing.T) {
 	}
 }
 
-// Sets that one caller makes are bounded; what is there it may use.
+// The number of sets that one caller creates is limited. It may use existing sets.
 func TestSetLimit(t *testing.T) {
 	h, _ := newHub(t, Options{})
 	ann := limiter(t, "sets:1/h").Caller("ann", nil)

@@ -108,7 +108,7 @@ func TestLinesKeyReused(t *testing.T) {
 	if p.Status != http.StatusUnprocessableEntity || p.Accepted == nil || p.Accepted.Line != 1000 {
 		t.Errorf("problem = %+v, accepted %+v", p, p.Accepted)
 	}
-	// A missing newline at the end is no difference.
+	// A missing newline at the end makes no difference.
 	if r := receiptOf(t, send(strings.TrimSuffix(numbered(1500), "\n"))); !r.Replayed {
 		t.Errorf("receipt = %+v", r)
 	}

@@ -72,7 +72,7 @@ func TestDetectLoss(t *testing.T) {
 			losses("it has grown", 0)
 			log.Log = failingLog{replica}
 			add(replica, 10)
-			losses("nobody can say", 0)
+			losses("unknown", 0)
 			log.Log = replica
 			losses("it lost its tail", 1)
 			add(replica, 1)

@@ -91,8 +91,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Changes that another hub announced are no repair, even when the announcement comes
-// a moment after the look. Changes that were not announced are a repair.
+// Changes that another hub announced do not count as repaired, even if the announcement comes
+// just after the poll. Changes that were not announced count.
 func TestUnannouncedHeads(t *testing.T) {
 	start := feed.Cursor{Position: 7, Micros: 1_000}
 	next := batchAfter(start, 1)
@@ -108,12 +108,12 @@ func TestUnannouncedHeads(t *testing.T) {
 		steps []step
 	}{
 		{"nothing happens", []step{{head: start}, {head: start}, {head: start}}},
-		{"announced before the look", []step{{head: start}, {hear: next, head: next.Cursor}, {head: next.Cursor}, {head: next.Cursor}}},
-		{"announced after the look", []step{{head: start}, {head: next.Cursor}, {hear: next, head: next.Cursor}, {head: next.Cursor}}},
+		{"announced before the poll", []step{{head: start}, {hear: next, head: next.Cursor}, {head: next.Cursor}, {head: next.Cursor}}},
+		{"announced after the poll", []step{{head: start}, {head: next.Cursor}, {hear: next, head: next.Cursor}, {head: next.Cursor}}},
 		{"announced without content", []step{{head: start}, {told: true, head: next.Cursor}, {head: next.Cursor, unannounced: true}, {head: next.Cursor}}},
 		{"not announced", []step{{head: start}, {head: next.Cursor}, {head: next.Cursor, unannounced: true}, {head: next.Cursor}}},
-		{"not announced before the first look", []step{{hear: next, head: later.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor}}},
-		{"it was there before", []step{{head: later.Cursor}, {head: later.Cursor}}},
+		{"not announced before the first poll", []step{{hear: next, head: later.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor}}},
+		{"not new", []step{{head: later.Cursor}, {head: later.Cursor}}},
 		{"never announced", []step{{head: start}, {head: next.Cursor}, {head: later.Cursor, unannounced: true}, {head: later.Cursor, unannounced: true}}},
 		{"the next was announced", []step{{head: start}, {head: next.Cursor}, {hear: later, head: later.Cursor}, {head: later.Cursor}}},
 		{"the set was removed", []step{{head: start}, {head: feed.Cursor{}}, {head: feed.Cursor{}}}},
@@ -168,7 +168,7 @@ func TestLostAnnouncements(t *testing.T) {
 	for range 3 {
 		b.announce(me, "demo", changelog.Appended{})
 	}
-	b.announce(memoryKey{memory: "m"}, "demo", changelog.Appended{}) // nobody would believe it
+	b.announce(memoryKey{memory: "m"}, "demo", changelog.Appended{}) // without a connection
 	connected = true
 	metricstest.Check(t, reg, map[string]float64{"rshub_announcements_lost_total": 3, "rshub_nats_connected": 1})
 }

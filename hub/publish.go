@@ -209,7 +209,7 @@ func checkDocument(doc *resourcesync.Document) error {
 
 // Publish appends a batch and wakes the followers of the set. When it returns nil, the memory
 // holds the whole batch durably. The changes must be valid (resourcesync.Change.Validate), and
-// the caller must not modify them after the call. Errors are those of changelog.Log.Append.
+// the caller must not modify them after the call. Errors are the same as changelog.Log.Append's.
 //
 // If ctx is done before the append starts, Publish returns the error of ctx and nothing was
 // written; after that, Publish waits for the memory to answer.

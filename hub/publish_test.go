@@ -143,8 +143,8 @@ func TestServePublish(t *testing.T) {
 	}
 }
 
-// What is wrong with a document, or with a change, is what resourcesync shows; here it is that each
-// form asks, and what the problem says.
+// The tests of resourcesync cover the faults of documents and changes. This test checks that each
+// format is validated, and what the problem says.
 func TestServePublishRefuses(t *testing.T) {
 	const xmlType, jsonType, lines = "application/xml", "application/json", "application/x-ndjson"
 	entry := func(s string) string { return `{"changes":[{"loc":"` + loc1 + `","change":"updated"},` + s + `]}` }

@@ -61,7 +61,7 @@ func TestClockAhead(t *testing.T) {
 	now = now.Add(time.Hour)
 	look(20, 0, "trusted again")
 
-	// A set that was published to meanwhile is refused alone.
+	// Only a set that was published to in the meantime is refused.
 	mustPublish(t, h, "demo", changes("b", 1))
 	ahead = 0
 	_, err = h.Publish(t.Context(), "demo", changelog.Publish{Changes: changes("c", 1)})
@@ -133,7 +133,7 @@ func TestRetentionWaitsForInventory(t *testing.T) {
 			t.Errorf("floor = %d, want %d; Unread called %d times, want %d", got, floor, r.asked, asks)
 		}
 	}
-	look(0, 0) // nothing would be removed, so nobody is asked
+	look(0, 0) // nothing would be removed, so there is no call
 	mustPublish(t, h, "demo", changes("b", 30))
 	look(0, 1)
 	r.after.Position = 19

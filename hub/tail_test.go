@@ -445,7 +445,7 @@ func TestFollowWaitsForTheMemory(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		closeReaders(t, r)
-		for i := range 20 { // the failed attempts; the reads after them are no failures
+		for i := range 20 { // only the failed attempts, not the reads after them
 			if d := tries[i+1].Sub(tries[i]); d < 50*time.Millisecond || d > 5*time.Second || i > 10 && d < 2*time.Second {
 				t.Errorf("attempt %d came %v after the previous one", i+2, d)
 			}

@@ -35,7 +35,7 @@ type Snapshot struct {
 const (
 	maxPartEntries = 1_000
 	maxPartBytes   = 512_000
-	maxPartLooked  = 50_000  // resources read for one part or page, including those of other collections
+	maxPartLooked  = 50_000  // resources read for one part or page, including other collections
 	partRoom       = 1 << 20 // memory for the text of a part and the resources read at a time, in bytes
 	maxRestarts    = 3       // on one connection
 )

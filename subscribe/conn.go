@@ -32,7 +32,7 @@ const (
 	closed                  // nothing is written to it
 )
 
-// Close codes of a WebSocket in addition to those of RFC 6455. The reason starts with the
+// Close codes of a WebSocket in addition to RFC 6455. The reason starts with the
 // cursor to resume from.
 const (
 	closeNoRight = 4401 // the caller's right to follow has ended
@@ -102,7 +102,7 @@ type conn struct {
 type closeFrame struct {
 	code   int
 	reason string
-	err    error // error of Follow; nil if there was none
+	err    error // error of Follow, or nil
 }
 
 // passLocked moves the cursor of a live connection past the changes that did not match its

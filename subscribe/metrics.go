@@ -22,7 +22,7 @@ var kindNames = [kinds]string{"websocket", "eventstream", "longpoll"}
 type reason uint8
 
 const (
-	byClient reason = iota // the client left, broke off, or violated the protocol; also if the reason is unknown
+	byClient reason = iota // the client left, broke off, or violated the protocol, or the reason is unknown
 	tooSlow
 	silent
 	gone

@@ -48,7 +48,7 @@ type page struct {
 
 	// mu guards these while the page is sent. Before that, only the request uses them.
 	mu     sync.Mutex
-	share  *limit.Share // share of the budget; nil if there is none
+	share  *limit.Share // share of the budget, or nil
 	pieces []piece      // nil if they are no longer retained
 }
 

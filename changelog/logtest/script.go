@@ -26,7 +26,7 @@ import (
 // the answer to the next step is unknown, the state after that step is also correct. Any other
 // state means a lost, torn or repeated change.
 type ScriptRun struct {
-	Open  func() (changelog.Log, error) // opens the memory, also after the script has closed it
+	Open  func() (changelog.Log, error) // opens the memory; called again after the script has closed it
 	Log   changelog.Log                 // nil before the first step and after a failed restart
 	Acked atomic.Int64                  // number of acknowledged steps
 

@@ -1,6 +1,6 @@
 -- describe replaces the description of a set. ARGV: 4 begin, 5 id of the call, 6 id of the call
 -- that wrote the present description or "", 7 title, 8 describedby, 9 changelist, 10 more.
--- Replies: ok. anew: another call has described the set in the meantime.
+-- Replies: ok. "anew": another call has described the set in the meantime.
 
 local s, no = open(ARGV[4])
 if not s then return no end

@@ -46,7 +46,7 @@ func TestLostAnswer(t *testing.T) {
 	if got := len(all(t, l, feed.Cursor{})); got != rounds*5+2 {
 		t.Errorf("got %d entries", got)
 	}
-	// Delete returns success. The first answer is that of reading the set.
+	// Delete returns success. The first answer is to the read of the set.
 	lost.Store(2)
 	p.Lose(func() bool { return lost.Add(-1) == 0 })
 	ok(t, l.Delete(t.Context(), "set"))

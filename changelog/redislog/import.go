@@ -33,7 +33,7 @@ type Source interface {
 // fail.
 type Import struct {
 	log   *Log
-	run   int64 // number of this Import, higher than those of earlier Imports of the copy
+	run   int64 // number of this Import, higher than any earlier one of the copy
 	steps int64 // number of steps that this Import has started
 }
 

@@ -1,4 +1,4 @@
--- import executes one step of copying a set. ARGV: 4 number of the step, higher than those of
+-- import executes one step of copying a set. ARGV: 4 number of the step, higher than in
 -- all earlier steps and runs, 5 the step:
 --
 --   begin   creates the set without entries, keys and inventory, and removes data of an earlier

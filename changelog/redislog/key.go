@@ -77,7 +77,7 @@ func (l *Log) setsKey() string   { return l.opts.Prefix + ":sets" }
 // setKey returns the first key of a set.
 func (l *Log) setKey(set string) string { return l.opts.Prefix + ":{" + set + "}:set" }
 
-// keys returns the keys of a set except those of pages, in the order that lib.lua expects.
+// keys returns the keys of a set, without the pages, in the order that lib.lua expects.
 func (l *Log) keys(set string) []string {
 	p := l.opts.Prefix + ":{" + set + "}:"
 	return []string{p + "set", p + "packed", p + "live", p + "known", p + "numbers", p + "calls0", p + "calls1"}
@@ -105,7 +105,7 @@ func (l *Log) pageKeys(set string) []string {
 	return keys
 }
 
-// allKeys returns all keys of a set: those that lib.lua expects, then those of pages.
+// allKeys returns all keys of a set: first the ones that lib.lua expects, then the pages.
 func (l *Log) allKeys(set string) []string { return append(l.keys(set), l.pageKeys(set)...) }
 
 // stateFields are the fields of a set's hash that decodeState needs.

@@ -62,7 +62,7 @@ local function damaged(what) error('damaged: ' .. what) end
 local function deleted(log) return string.match(log, '^deleted (%d+)$') end
 
 -- open returns the set, or nil and the reply that it does not exist. If begin is given and the
--- log has another begin, the reply is anew: the set was created again after the hub read it.
+-- log has another begin, the reply is "anew": the set was created again after the hub read it.
 --
 -- The set has two stores of blocks, packed and live. A store has the blocks with the numbers
 -- from first to last. The blocks from swept to first - 1 are left over until sweep removes

@@ -69,7 +69,7 @@ type Log struct {
 	secret    atomic.Pointer[string]
 	clock     atomic.Pointer[changelog.Clock] // newest record of Tick, by this or another hub
 	checkedAt atomic.Int64                    // time of the last checkServers, in microseconds since 1970
-	unfitErr  atomic.Pointer[error]           // reason why nothing may be written; nil if there is none
+	unfitErr  atomic.Pointer[error]           // reason why nothing may be written, or nil
 
 	mu    sync.Mutex
 	tails map[string]tail // by set

@@ -33,7 +33,7 @@ func TestLog(t *testing.T) {
 }
 
 // TestLogOnCluster runs the suite on a cluster, where a script that touches keys of two slots
-// fails. The clock is that of Redis, as in production.
+// fails. The clock is Redis's, as in production.
 func TestLogOnCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("repeats all of TestLog")

@@ -1,6 +1,6 @@
 -- make creates a set if it does not exist. ARGV: 4 the field log that the hub saw, "" if there
 -- was none, 5 list size, 6 title, 7 describedby, 8 changelist, 9 more. Replies: ok MADE BEGIN,
--- where MADE is 1 if the set is new, else 0. anew: the set does not exist, but existed after
+-- where MADE is 1 if the set is new, else 0. "anew": the set does not exist, but existed after
 -- the hub read the field; creating it could be a late request that restores a deleted set.
 -- clock NOW HUB: the clocks differ too much, and a set that starts in the future would accept
 -- no change.

@@ -42,7 +42,7 @@ func startServer(dir string, args ...string) (*server, error) {
 	return s, nil
 }
 
-// start starts the server, also after kill, and returns when it answers.
+// start starts or restarts the server, and returns when it answers.
 func (s *server) start() error {
 	_, port, _ := net.SplitHostPort(s.addr)
 	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", s.dir, "--save", "", "--appendonly", "yes",

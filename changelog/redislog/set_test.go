@@ -82,7 +82,7 @@ func TestDeleteWaits(t *testing.T) {
 	l := startOn(t, connect(t, "redis://"+p.Addr(), redisconn.Options{Wait: 1, WaitTimeout: 10 * time.Millisecond}), o)
 	makeSet(t, start(t, shared.url(), o), 10)
 	var lost atomic.Int32
-	lost.Store(2) // the first answer is that of reading the set
+	lost.Store(2) // the first answer is to the read of the set
 	p.Lose(func() bool { return lost.Add(-1) == 0 })
 	wantErr(t, feed.ErrUnknown, l.Delete(t.Context(), "set"))
 }

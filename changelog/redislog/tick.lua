@@ -1,7 +1,7 @@
 -- tick records the time of Redis's clock, see changelog.Log.Tick. KEYS: 1 the memory. ARGV: 4
 -- ClockStep and 5 ClockDoubt in microseconds. Replies: ok DOUBT AT DOUBTED, where DOUBT is 1 if
 -- the clock is in doubt, and AT and DOUBTED are the fields of changelog.Clock. While the clock
--- differs from the hub's by more than the skew, it is also in doubt, and AT and DOUBTED are the
+-- differs from the hub's by more than the skew, it is in doubt, too, and AT and DOUBTED are the
 -- values recorded before.
 
 local now = clock()

@@ -17,7 +17,7 @@ import (
 
 // TestTorn tears every step at each of its commands. If Redis is killed while it appends the writes
 // of a script to its append-only file, part of them stays in the file: MULTI and some commands, the
-// last of which is torn. At the next start, Redis removes only the torn command, and does not apply
+// last is torn. At the next start, Redis removes only the torn command, and does not apply
 // the others. But at the start after that, it applies them, before the writes that came later.
 //
 // After the first start the test executes another step. After the second start, everything must be

@@ -72,7 +72,7 @@ func (c *config) defineFlags(command string, env func(string) string) {
 	fs.StringVar(&c.hub, "hub", cmp.Or(env("RSPUBLISH_HUB"), "http://127.0.0.1:8080"), "`URL`: URL of the hub (default: RSPUBLISH_HUB, else http://127.0.0.1:8080)")
 	fs.StringVar(&c.set, "set", env("RSPUBLISH_SET"), "`NAME`: name of the set (default: RSPUBLISH_SET)")
 	fs.StringVar(&c.tokenFile, "token-file", "", "`FILE`: file with the bearer token (default: the token in RSPUBLISH_TOKEN)")
-	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "`DURATION`: how long to retry while the hub is unreachable or busy (default 10m; 0: no retries)")
+	setting.DurationVar(fs, &c.retry, "retry", 10*time.Minute, "`DURATION`: how long to retry while the hub is unreachable or busy (default 10m; 0 disables retries)")
 	fs.BoolVar(&c.quiet, "q", false, "print only errors")
 	fs.BoolVar(&c.json, "json", false, "print summaries as JSON")
 	c.flags = fs

@@ -34,7 +34,7 @@ func TestImage(t *testing.T) {
 	case os.Geteuid() != 0:
 		t.Skip("needs root to change the root directory and the user of processes")
 	case os.Getenv("RSHUB_E2E_RACE") != "":
-		t.Skip("programs with the race detector are not static like those of the image")
+		t.Skip("programs with the race detector are not static like the programs of the image")
 	}
 	file := makeImage(t)
 	c := unpackImage(t, file)

@@ -91,7 +91,7 @@ func (p *reader) add(c change) error {
 	return nil
 }
 
-// toHub replaces the base URL of the cluster with that of the current hub.
+// toHub replaces the base URL of the cluster with the current hub's.
 func (p *reader) toHub(url string) string { return p.hub.URL + strings.TrimPrefix(url, p.base) }
 
 // TestSwitchDialects publishes a real history to two hubs, while followers read it in eight

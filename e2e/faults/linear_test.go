@@ -297,7 +297,7 @@ func (c *caller) describe() {
 
 func (c *caller) delete() {
 	switch a := c.request("delete", "DELETE", "", ""); {
-	case a.status == http.StatusNoContent: // also if a retry of a lost request found the set deleted
+	case a.status == http.StatusNoContent: // or a retry, after a lost response, that found the set deleted
 		c.addStep(a, step{what: stepDelete}, result{})
 	case a.status == http.StatusNotFound:
 		c.addStep(a, step{what: stepMiss}, result{})

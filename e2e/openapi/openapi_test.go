@@ -368,7 +368,7 @@ func subscribe(t *testing.T, h *hubtest.Hub, set, callback string, statuses chan
 	headers = append(headers, "Content-Type: application/x-www-form-urlencoded")
 	hubtest.Must(t, http.StatusAccepted, http.MethodPost, h.URL+"/hub", []byte("hub.mode=subscribe&hub.topic="+h.Topic(set)+"&hub.callback="+callback+"/a"), headers...)
 	for url := range statuses {
-		if status, ok := strings.CutPrefix(url, h.URL+"/subscriptions/"); ok { // skip those of other hubs
+		if status, ok := strings.CutPrefix(url, h.URL+"/subscriptions/"); ok { // skip other hubs
 			hubtest.WaitOK(t, url)
 			return status
 		}

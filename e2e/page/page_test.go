@@ -17,7 +17,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// fillSet publishes changes like those of an archive.
+// fillSet publishes changes like an archive's.
 func fillSet(t *testing.T, h *hubtest.Hub, set, title string, n int, headers ...string) {
 	t.Helper()
 	var b strings.Builder

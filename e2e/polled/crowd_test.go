@@ -21,7 +21,7 @@ import (
 	"github.com/rshub/rshub/e2e/internal/hubtest"
 )
 
-// A crowd is one server at many addresses, each of which is a separate source.
+// A crowd is one server at many addresses. Each address is a separate source.
 type crowd struct {
 	port string
 
@@ -85,7 +85,7 @@ func endless(entries int, pause time.Duration) func(http.ResponseWriter, *http.R
 	}
 }
 
-// index serves an index of lists, each of which has one resource.
+// index serves an index of lists with one resource each.
 func index(lists int) func(http.ResponseWriter, *http.Request) {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/list.xml" {
@@ -140,7 +140,7 @@ func stored(dir string) (n int64) {
 	return n
 }
 
-// TestHostileSources has one hub poll many sources, some of which are hostile. All others are
+// TestHostileSources has one hub poll many sources. Some are hostile. All others are
 // polled in time, and the hub stays within its memory and disk limits.
 func TestHostileSources(t *testing.T) {
 	t.Parallel()

@@ -60,7 +60,7 @@ var kinds = []kind{
 	},
 }
 
-// baseConfig has the configuration of the distribution that includes that of deploy/proxy.
+// baseConfig has the configuration of the distribution, which includes deploy/proxy.
 var baseConfig = map[string]string{
 	"nginx": "daemon off;\nuser root;\npid nginx.pid;\nerror_log stderr;\nevents { worker_connections 512; }\nhttp {\n\taccess_log access.log;\n\tgzip on;\n\tclient_body_temp_path body;\n\tproxy_temp_path proxy;\n" +
 		"\tfastcgi_temp_path fastcgi;\n\tuwsgi_temp_path uwsgi;\n\tscgi_temp_path scgi;\n\tinclude rshub.conf;\n}\n",

@@ -5,7 +5,7 @@
 //
 // The file has a line for each delivery: {"mark", "missed", "changes"}. If "missed" is
 // true, read a baseline. The mark of the last line says what was processed, as
-// "POSITION/NUMBER", so only the file must survive a crash. NUMBER is that of the newest
+// "POSITION/NUMBER", so only the file must survive a crash. NUMBER is the number of the newest
 // delivery; it is missing if the hub does not number deliveries.
 package main
 
@@ -117,7 +117,7 @@ type callback struct {
 
 	mu   sync.Mutex // held while a delivery is stored
 	file *os.File
-	mark *mark // mark of the last line; nil: no line yet
+	mark *mark // mark of the last line; nil before the first line
 }
 
 // open opens the file. It removes the part of a line that a crash may have left; that

@@ -22,7 +22,7 @@ import (
 type Rights struct {
 	publish, follow []string // names of sets, or prefixes of names followed by "*"
 	operate         bool
-	anyone          *Rights // additional rights, which callers without a token have; nil if there are none
+	anyone          *Rights // additional rights, which callers without a token have, or nil
 }
 
 // All returns the rights to everything.

@@ -15,7 +15,7 @@ type Caller struct {
 	Name    string // empty if the caller has no token
 	Rights  Rights
 	Expires time.Time     // expiry of the rights; zero if they do not expire
-	Limits  *limit.Limits // limits of this caller, which replace those for all callers; nil if there are none
+	Limits  *limit.Limits // limits of this caller, which replace those for all callers, or nil
 	TokenID uint64        // differs between two tokens of the same name; 0 if the caller has a JWT or no token
 	Key     string        // thumbprint of the key that verified the JWT; empty without a JWT
 	Claim   string        // description of the claim with the rights of the JWT, for refusals; empty without a JWT

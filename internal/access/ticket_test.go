@@ -117,7 +117,7 @@ func TestTicket(t *testing.T) {
 		}
 		text, expires = make(bobsToken, "b", MaxTicketLifetime)
 		if want := time.Date(2000, 1, 1, 2, 0, 0, 0, time.UTC); !expires.Equal(want) {
-			t.Errorf("New(): got the expiry %v, want that of the token, %v", expires, want)
+			t.Errorf("New(): got the expiry %v, want the token's, %v", expires, want)
 		}
 		c, err = hubs[1].Caller(t.Context(), text)
 		if err != nil || !c.Expires.Equal(expires) {
@@ -162,7 +162,7 @@ func TestTicketOfJWT(t *testing.T) {
 		ends := time.Now().Add(time.Minute)
 		text, expires, err := tickets.New(t.Context(), NewCaller(JWTPrefix+"x", rights, Rights{}, ends, nil), "a", time.Hour)
 		if err != nil || !expires.Equal(ends) {
-			t.Fatalf("New(): got the expiry %v, %v, want that of the JWT", expires, err)
+			t.Fatalf("New(): got the expiry %v, %v, want the JWT's", expires, err)
 		}
 		c, err := tickets.Caller(t.Context(), text)
 		if err != nil || c.Name != JWTPrefix+"x" || !c.Rights.FollowPrivate("a") || c.Rights.Follow("b") || !c.Expires.Equal(ends) {

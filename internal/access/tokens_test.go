@@ -46,7 +46,7 @@ func TestNewToken(t *testing.T) {
 		t.Errorf("NewToken() = %s, %s, want two different tokens with the prefix rshub_", token, other)
 	}
 	if digest != Digest(token) || strings.Contains(digest, token) || len(digest) != len("sha256:")+64 {
-		t.Errorf("NewToken(): got the digest %s, want that of the token", digest)
+		t.Errorf("NewToken(): got the digest %s, want the digest of the token", digest)
 	}
 }
 
@@ -67,7 +67,7 @@ func TestCaller(t *testing.T) {
 		{"a digest in capitals", "alice sha256:" + strings.ToUpper(Digest(alicesToken)[len("sha256:"):]) + " publish:*", "Bearer " + alicesToken, "alice", true, false, false, ""},
 		{"an unknown token", file, "Bearer rshub_secret", "", false, false, false, "invalid_token"},
 		{"an unknown token where none is needed", file + "anyone - follow:*", "Bearer rshub_secret", "", false, false, false, "invalid_token"},
-		{"the digest is no token", file, "Bearer " + Digest(alicesToken), "", false, false, false, "invalid_token"},
+		{"the digest instead of the token", file, "Bearer " + Digest(alicesToken), "", false, false, false, "invalid_token"},
 		{"no scheme", file, alicesToken, "", false, false, false, "invalid_request"},
 		{"another scheme", file, "Basic rshub_secret", "", false, false, false, "invalid_request"},
 		{"an empty file", "", "Bearer rshub_secret", "", false, false, false, "invalid_token"},
@@ -99,7 +99,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// The rights of Anyone are added to those of a caller for one request only, invisible to concurrent
+// A caller gets the rights of Anyone in addition for one request only, invisible to concurrent
 // and later requests.
 func TestAnyonesRightsAreCopied(t *testing.T) {
 	tokens := openTokens(t, tokensFile("anyone - follow:a", "alice ALICE follow:b,follow:c,follow:d", "bob BOB follow:e"))

@@ -108,7 +108,7 @@ func (f following) Following() map[string]Following { return f }
 func TestHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
-		log.at("old", 1_000_000) // was there before the hub began
+		log.at("old", 1_000_000) // existed before the hub started
 		followed := following{"busy": {Followers: 3, Behind: 7, Lag: 2 * time.Second}}
 		r := New(log, Options{Followers: followed})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -197,7 +197,7 @@ func TestChartsAreBounded(t *testing.T) {
 	if n := sum(r.Hour(fmt.Sprint("s", sets-1)).Changes); n != 2*sets && n != sets {
 		t.Errorf("got %d changes of busiest set", n)
 	}
-	r.Hour("s0") // somebody looks at the quietest set
+	r.Hour("s0") // a caller reads the quietest set
 	log.at("s0", 1000)
 	r.readHeads(t.Context())
 	if n := sum(r.Hour("s0").Changes); n != 1000-2 || len(r.charts) != maxCharts {

@@ -26,7 +26,7 @@ type Source struct {
 	Data    string          // data directory of the hub
 	Memory  string          // directory of the memory within the data directory
 	Disk    *disklog.Log    // nil if the memory is in Redis
-	Secrets *disklog.Bucket // bucket of encrypted secrets; nil if there is none
+	Secrets *disklog.Bucket // bucket of encrypted secrets, or nil
 	Logger  *slog.Logger
 }
 

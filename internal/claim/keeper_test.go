@@ -371,7 +371,7 @@ func TestKeepersAfterDataLoss(t *testing.T) {
 	if err := s.Client().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Until(t, "all is claimed anew", func() bool {
+	testutil.Until(t, "all shards are claimed again", func() bool {
 		return balanced(rigs...) && min(rigs[0].lostSoFar(), rigs[1].lostSoFar()) > 0
 	})
 	if after := max(rigs[0].number(shards/2), rigs[1].number(shards/2)); after <= before {

@@ -93,7 +93,7 @@ func (l *Local) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
 	return claims, nil
 }
 
-// Renew returns those of the claims that were not released.
+// Renew returns the claims that were not released.
 func (l *Local) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("renew claims: %w", err)

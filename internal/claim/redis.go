@@ -124,7 +124,7 @@ func (s *Redis) Leave(ctx context.Context) error {
 	return s.once(ctx, "leave the hubs", func(t *redisconn.Try) error { return t.ZRem(s.hubsKey(), s.name) })
 }
 
-// Acquire claims those of the shards that no other hub has.
+// Acquire claims the shards that no other hub has.
 func (s *Redis) Acquire(ctx context.Context, shards []int) (claims []Claim, err error) {
 	err = s.once(ctx, "claim shards", func(t *redisconn.Try) error {
 		var bad error

@@ -30,7 +30,7 @@ type Store interface {
 	// must be called at least once per second. After ErrClock this hub is not alive.
 	Join(ctx context.Context) (live []string, err error)
 
-	// Acquire claims those of the shards that no other hub has claimed, and returns the new claims.
+	// Acquire claims the shards that no other hub has claimed, and returns the new claims.
 	// A shard that this hub already has gets a new number, which ends the old claim. If Acquire
 	// returns an error, it may have claimed more shards than it returns.
 	Acquire(ctx context.Context, shards []int) ([]Claim, error)

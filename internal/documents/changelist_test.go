@@ -247,7 +247,7 @@ func (s *server) walk(total uint64) (lengths []int) {
 			s.Fatalf("got until %q and next %q, want both or none", doc.MD.Until, next)
 		}
 		if last := doc.URLs[len(doc.URLs)-1].MD; doc.MD.Until != "" && doc.MD.Until != last.Datetime {
-			s.Errorf("got until %s, want that of the last entry, %s", doc.MD.Until, last.Datetime)
+			s.Errorf("got until %s, want the last entry's, %s", doc.MD.Until, last.Datetime)
 		}
 		lengths = append(lengths, len(positions))
 		if len(all) > 0 {
@@ -264,7 +264,7 @@ func (s *server) walk(total uint64) (lengths []int) {
 	return lengths
 }
 
-// A ?from= with few entries reads them once. Its bytes are the same as those of a streamed document, whose
+// A ?from= with few entries reads them once. It equals a streamed document, whose
 // entries are read again.
 func TestFromWithFewEntries(t *testing.T) {
 	m, cached := newFilled(t, 1_000, 3_000, documents.Options{})

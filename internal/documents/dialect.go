@@ -29,7 +29,7 @@ func (d *Server) inDialect(name string) planner {
 	return nil
 }
 
-// InDialect reports whether name is that of a document of another standard.
+// InDialect reports whether name is the name of a document of another standard.
 func (d *Server) InDialect(name string) bool { return d.inDialect(name) != nil }
 
 // minRecent is the minimum number of changes of the newest document, unless a Change List has fewer.
@@ -123,8 +123,8 @@ func (d *Server) parseAfter(ctx context.Context, s feed.State, values []string) 
 	return after, err
 }
 
-// page returns a page of a form: the changes of one Change List. text is the part of its name that is
-// also in the name of the list. Unlike the list, the page may be empty, because the immutable page
+// page returns a page of a form: the changes of one Change List. text is the part of its name that
+// the name of the list has, too. Unlike the list, the page may be empty, because the immutable page
 // before it links to it.
 func (d *Server) page(ctx context.Context, s feed.State, f *dialect.Form, text string) (*document, error) {
 	none := notFound("no such page; " + d.base.Document(s.Set, f.Newest) + " links to the existing ones")

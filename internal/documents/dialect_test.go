@@ -146,7 +146,7 @@ func TestDialectsHaveAllChanges(t *testing.T) {
 				ids = append(ids, cursor)
 			}
 			for len(seen) > 0 && slices.Contains(ids, seen[0]) {
-				seen = seen[1:] // also in the archive
+				seen = seen[1:] // repeated in the archive
 			}
 			if seen = append(ids, seen...); url != "/sets/peps/atom.xml" && f.Archive == nil {
 				t.Errorf("GET %s: got no fh:archive, want one", url)

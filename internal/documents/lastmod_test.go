@@ -61,7 +61,7 @@ func TestLastmod(t *testing.T) {
 		}
 		for _, it := range read("/sets/peps/resourcelist.xml").Items {
 			if mode != feed.LastmodSource && it.Lastmod.Before(startTime.Add(-time.Second)) {
-				t.Errorf("%s: lastmod in the Resource List = %v, want that of the hub", mode, it.Lastmod)
+				t.Errorf("%s: lastmod in the Resource List = %v, want the hub's", mode, it.Lastmod)
 			}
 		}
 		for _, url := range lists {

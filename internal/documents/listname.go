@@ -47,7 +47,7 @@ func (id listID) position(s feed.State) uint64 {
 }
 
 // parseListID parses the result of listID.text, and ignores what listID.name appends. The caller must
-// compare the name with that of the result.
+// compare it with the name of the result.
 func parseListID(text string) (id listID, ok bool) {
 	words := strings.Split(text, "-")
 	if len(words) < 4 {

@@ -61,7 +61,7 @@ func partName(s feed.State, at feed.Cursor, completed time.Time, block uint64, p
 }
 
 // parsePartName parses the first numbers of the result of partName. The caller must compare the name
-// with that of the result.
+// with the name of the result.
 func parsePartName(name string) (at feed.Cursor, block uint64, piece int, ok bool) {
 	rest, ok := strings.CutPrefix(name, "resourcelist-")
 	words := strings.Split(strings.TrimSuffix(rest, ".xml"), "-")

@@ -236,7 +236,7 @@ func TestResourceListParts(t *testing.T) {
 }
 
 // A new list at the same cursor, as after an inventory was turned off and on, has parts with other names,
-// because caches store those of the old one forever.
+// because caches store the old documents forever.
 func TestNewResourceListAtSameCursor(t *testing.T) {
 	sh := &inventories{}
 	sh.put(9, 50_001, small)

@@ -35,8 +35,8 @@ func (i *hookWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A slow client of a list gets the same bytes if the cache evicts the list meanwhile, and an aborted
-// connection if retention removes it, too.
+// A slow client of a list gets the same bytes if the cache evicts the list during the response, and an
+// aborted connection if retention removes it, too.
 func TestEvictedWhileSent(t *testing.T) {
 	for _, coding := range []string{"gzip", "identity"} {
 		t.Run(coding, func(t *testing.T) {

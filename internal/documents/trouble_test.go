@@ -45,7 +45,7 @@ func TestLostTail(t *testing.T) {
 			t.Errorf("GET %s: got %d, want a 304: %t", path, w.Code, same)
 		}
 		if w.Code == 200 && !bytes.Equal(w.Body.Bytes(), fresh.get("/sets/peps/"+path).Body.Bytes()) {
-			t.Errorf("GET %s: got other bytes than those of the log", path)
+			t.Errorf("GET %s: got other bytes than in the log", path)
 		}
 	}
 
@@ -67,7 +67,7 @@ func TestLostTail(t *testing.T) {
 func TestTrimmedWhileRead(t *testing.T) {
 	m := newMemory(t)
 	s := newServer(m, documents.Options{})
-	// prepare creates a set of which retention removes half after a number of pages has been read.
+	// prepare creates a set. Retention removes half of it after a number of pages has been read.
 	prepare := func(set string, pages int) feed.State {
 		m.create(set, 12_000)
 		m.add(set, 24_000)

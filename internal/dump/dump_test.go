@@ -106,7 +106,7 @@ func TestGaps(t *testing.T) {
 	b.made()
 	b.same()
 	if _, lacks := b.readAll(); !slices.Equal(lacks, []string{site + "d&"}) {
-		t.Errorf("unreadable resources = %q, want only that of the Resource Dump", lacks)
+		t.Errorf("unreadable resources = %q, want only the one of the Resource Dump", lacks)
 	}
 
 	// A new Resource Dump would lack a resource of the previous one.

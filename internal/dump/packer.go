@@ -25,7 +25,7 @@ type packer struct {
 	kind     string        // resourcedump or changedump
 	packages []packageInfo // finished packages
 
-	file       *os.File // the current package, as are all fields below; nil if there is none
+	file       *os.File // the current package, as are all fields below, or nil
 	startedAt  time.Time
 	sum        hash.Hash
 	size       int64         // bytes written

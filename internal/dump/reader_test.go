@@ -208,7 +208,7 @@ func (r *reader) manifest(p *resourcesync.Item, capability string, each func(it 
 		return fmt.Errorf("%s: package is empty", p.Loc)
 	}
 	if !d.From.Equal(p.From) || !d.Until.Equal(p.Until) || !d.At.Equal(p.At) {
-		return fmt.Errorf("%s: times differ from those of the manifest", p.Loc)
+		return fmt.Errorf("%s: times differ from the manifest's", p.Loc)
 	}
 	for i := range d.Items {
 		it := &d.Items[i]

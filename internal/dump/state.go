@@ -81,5 +81,5 @@ func (k *stateReader) next() error {
 // isAt reports whether the current resource has the given loc.
 func (k *stateReader) isAt(loc string) bool { return k.line != nil && k.loc == loc }
 
-// equalsLine reports whether line equals that of the current resource, apart from the mark.
+// equalsLine reports whether line equals the line of the current resource, apart from the mark.
 func (k *stateReader) equalsLine(line []byte) bool { return bytes.Equal(k.line[1:], line[1:]) }

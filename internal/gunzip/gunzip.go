@@ -30,7 +30,7 @@ const maxTrailer = 1 << 20
 func IsGzip(begin []byte) bool { return len(begin) > 1 && begin[0] == 0x1f && begin[1] == 0x8b }
 
 // A Reader decompresses gzip data of one or more members. It ignores zeros after the last one. Its
-// errors are those of the underlying reader or of type *Error.
+// errors come from the underlying reader or are of type *Error.
 type Reader struct {
 	in   source
 	gzip *gzip.Reader

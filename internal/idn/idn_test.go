@@ -34,7 +34,7 @@ func TestURL(t *testing.T) {
 			}
 			if u, err := url.Parse(tt.in); err == nil && u.Host != "" {
 				if err := Host(u); err != nil || !strings.Contains(tt.want, u.Host) && u.Host != "A.example" {
-					t.Errorf("Host(%q) = %q, %v, want that of %q", tt.in, u.Host, err, tt.want)
+					t.Errorf("Host(%q) = %q, %v, want the same as for %q", tt.in, u.Host, err, tt.want)
 				}
 			}
 		})

@@ -73,7 +73,7 @@ func (b *Budget) Wait(ctx context.Context, bytes int64) (*Share, error) {
 	r := &request{user: user, bytes: min(bytes, b.maxShare(user)), granted: make(chan struct{})}
 	b.mu.Lock()
 	e := b.waiting.PushBack(r)
-	b.admitLocked() // there may be memory by now
+	b.admitLocked() // the memory may suffice already
 	b.mu.Unlock()
 	select {
 	case <-r.granted:

@@ -18,7 +18,7 @@ import (
 )
 
 // A Listener is a net.Listener that limits the open connections of an http.Server, so that they do not
-// use all file descriptors of the process, and one address does not use those of all. At the limit, it
+// use all file descriptors of the process, nor one address all of them. At the limit, it
 // closes idle connections, longest idle first. Of the connections above the limit, it accepts a few as
 // excess, so that RefuseExcess can tell the client why. It closes all others immediately.
 type Listener struct {

@@ -84,7 +84,7 @@ func (q *Quota) Full(set string) (quota int64, full bool) {
 	return quota, k != nil && k.known && quota > 0 && max(k.bytes, q.byCreator[k.by]) >= quota
 }
 
-// total returns the total size of the sets of a creator, or that of the set by if creators are unknown.
+// total returns the total size of the sets of a creator, or the size of the set by if creators are unknown.
 func (q *Quota) total(by string) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

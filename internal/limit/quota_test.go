@@ -149,7 +149,7 @@ func TestQuotaPerCreator(t *testing.T) {
 	})
 }
 
-// Full sets of callers without a token do not affect those of others, not even before a new set is measured.
+// Full sets of callers without a token do not affect other sets, not even before a new set is measured.
 func TestQuotaOfAnyone(t *testing.T) {
 	sets := map[string]int64{"1": 100, "bob": 0} // the creator of the first one is unknown
 	testQuota(t, 100, slog.New(slog.DiscardHandler), sets, func(k *quotaTest) {

@@ -34,7 +34,7 @@ type spool struct {
 	bytes int64
 }
 
-// NewSpools returns Spools without files. disk is the disk of the change memory if the files are there,
+// NewSpools returns Spools without files. disk is the disk of the change memory if the files are on it,
 // otherwise nil.
 func NewSpools(q *Quota, disk Disk) *Spools {
 	return &Spools{quota: q, disk: disk, sets: map[string]spool{}}

@@ -123,7 +123,7 @@ func (d *Directory) removeFile(name string) error {
 }
 
 // isAbsent reports whether an error of os.Root means that the mirror has no file at a path:
-// nothing is there, or a foreign file or link is in the place of a directory.
+// nothing exists, or a foreign file or link is in the place of a directory.
 func isAbsent(err error) bool {
 	_, system := errors.AsType[syscall.Errno](err) // os.Root rejects a path that leads out with an error of its own
 	return err != nil && !system || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)

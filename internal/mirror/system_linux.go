@@ -12,7 +12,7 @@ import (
 // syncsAll reports whether syncAll works on this system.
 const syncsAll = true
 
-// syncAll makes all writes to the file system of f durable, including those of other processes.
+// syncAll makes all writes to the file system of f durable, including the writes of other processes.
 // Since Linux 5.8 it also returns the error of a write that failed since f was opened.
 func syncAll(f *os.File) error { return os.NewSyscallError("syncfs", unix.Syncfs(int(f.Fd()))) }
 

@@ -34,7 +34,7 @@ const UserAgent = "rshub (+https://github.com/rshub/rshub)"
 type Options struct {
 	Self  string         // URL of the hub itself, to which requests are not allowed; default: none
 	Allow []netip.Prefix // networks that are allowed in addition to public addresses; default: none
-	CAs   *x509.CertPool // trusted certificate authorities; default: those of the system
+	CAs   *x509.CertPool // trusted certificate authorities; default: the system's
 
 	ConnectTimeout time.Duration // of the TCP connection and of the TLS handshake; default 5 s
 	PerHost        int           // maximum number of idle connections per host and port; default 8

@@ -66,8 +66,8 @@ func Explain(err error) *Failure {
 	return &Failure{Text: "response is not HTTP", Outcome: Other}
 }
 
-// A streamError is an HTTP/2 stream that was reset. Its fields are those of the unexported error of
-// net/http, so that errors.As can convert it.
+// A streamError is an HTTP/2 stream that was reset. It has the fields of the unexported error
+// of net/http, so that errors.As can convert it.
 type streamError struct {
 	StreamID uint32
 	Code     uint32

@@ -18,7 +18,7 @@ func TestExplainTLS(t *testing.T) {
 		"an unknown authority":   {&tls.Config{}, false},
 		"TLS 1.1":                {&tls.Config{MaxVersion: tls.VersionTLS11}, true},
 		"asks for a certificate": {&tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}, true},
-		"wants nobody":           {&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, io.EOF }}, true},
+		"closes the connection":  {&tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, io.EOF }}, true},
 		"shares no cipher suite": {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_RSA_WITH_RC4_128_SHA}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

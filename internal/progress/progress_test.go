@@ -41,7 +41,7 @@ func TestLineOnTerminal(t *testing.T) {
 	told("\r\x1b[K3")
 	l.Note("a %s", "note")
 	told("\r\x1b[Ka note\n")
-	l.Update(says("4"), says("text")) // the bar is there again at once
+	l.Update(says("4"), says("text")) // the bar appears again at once
 	told("\r\x1b[K4")
 	l.Clear()
 	told("\r\x1b[K")

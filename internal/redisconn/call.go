@@ -40,7 +40,7 @@ const maxTries = 4
 //   - feed.ErrUnavailable: Redis cannot execute it now; nothing was written.
 //   - feed.ErrFull: Redis is out of memory; nothing was written.
 //   - the error of ctx: ctx was done, and nothing was written.
-//   - any other error is that of the step, see Refuse.
+//   - any other error comes from the step, see Refuse.
 func (c *Call) Do(ctx context.Context, step func(*Try) error) error {
 	return c.run(ctx, maxTries, step)
 }

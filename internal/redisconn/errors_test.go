@@ -151,7 +151,7 @@ func TestRefuseIsNotRetried(t *testing.T) {
 	}
 }
 
-// A lost reply makes the outcome of a write unknown, but not that of a read.
+// A lost reply makes the outcome of a write unknown, but not of a read.
 func TestLostReplyIsUnknown(t *testing.T) {
 	s := redistest.Start(t)
 	p := redistest.NewProxy(t, s.Addr)

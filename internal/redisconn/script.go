@@ -99,7 +99,7 @@ func (t *Try) RunWait(s *Script, keys []string, args ...any) (Answer, error) {
 
 // RunAll runs a script n times in one round trip, without waiting for replicas. args returns the
 // keys and arguments of each run. RunAll then calls do with the answer to each run that succeeded.
-// The error is that of the first run that failed.
+// The error is from the first run that failed.
 func (t *Try) RunAll(s *Script, n int, args func(i int) (keys []string, args []any), do func(i int, a Answer)) error {
 	if n == 0 {
 		return nil

@@ -99,7 +99,7 @@ func (t *Try) HMGet(key string, fields ...string) (Answer, error) {
 }
 
 // HMGetAll is HMGet for many hashes, in one round trip. The answer is nil for a hash that could not
-// be read, and the error is that of the first of them.
+// be read, and the error is from the first of them.
 func (t *Try) HMGetAll(keys []string, fields ...string) ([]Answer, error) {
 	if len(keys) == 0 {
 		return nil, nil

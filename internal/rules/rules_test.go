@@ -222,7 +222,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestBenchModule compares the versions in tools/bench/go.mod with those of the root, so that
+// TestBenchModule compares the versions in tools/bench/go.mod with the root's, so that
 // measurements link what the programs link.
 func TestBenchModule(t *testing.T) {
 	required := func(file string) map[string]string {

@@ -179,8 +179,8 @@ func (c *callers) Rescan() {
 }
 
 // pollPrivateSets polls which sets are private until ctx is done. It pauses while callers without a
-// token have no rights, because private sets are private only for them. It does not pause while there
-// are no followers, because the next follower, and subscriptions taken over from another hub, need
+// token have no rights, because private sets are private only for them. It does not pause without
+// followers, because the next follower, and subscriptions taken over from another hub, need
 // the current state.
 func (c *callers) pollPrivateSets(ctx context.Context) {
 	for interval := privateInterval; ; {

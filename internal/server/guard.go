@@ -16,7 +16,7 @@ import (
 //
 // A page can do everything that its reader may do without a token. So the Host header of a request
 // without a token must name the hub, too. Otherwise a page could reach the hub by a name of its own
-// that it has rebound to the hub's address (DNS rebinding). A page with a token is no threat, because
+// that it has rebound to the hub's address (DNS rebinding). A page with a token is harmless, because
 // it would need to know the token.
 type guard struct {
 	base    feed.Base

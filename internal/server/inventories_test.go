@@ -110,7 +110,7 @@ func TestReaderLimits(t *testing.T) {
 	})
 	for _, test := range []struct {
 		path, accept string
-		others       []string // requests that are refused meanwhile
+		others       []string // requests that are refused in the meantime
 	}{
 		{"/changes?since=baseline", "text/event-stream", []string{"GET /changes?since=baseline"}},
 		{"/resources", "application/x-ndjson", []string{"GET /resources?limit=1", "GET /audit", "POST /audit"}},

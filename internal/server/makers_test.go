@@ -152,7 +152,7 @@ func TestSubscriptionsEndWithRights(t *testing.T) {
 }
 
 // A hub without the key of a secret does not deliver unsigned: it names the missing key, and delivers
-// once it has it. At the start it encrypts secrets in plain text and those of old keys, so that no
+// once it has it. At the start it encrypts secrets in plain text or with old keys, so that no
 // backup contains a secret in plain text.
 func TestSecretKeys(t *testing.T) {
 	t.Parallel()

@@ -280,7 +280,7 @@ func callerKinds() []callerKind {
 		badClaim("not good yet", map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}),
 		badClaim("of another issuer", map[string]any{"iss": "https://evil.example/"}),
 		badClaim("for another service", map[string]any{"aud": "https://evil.example"}),
-		badClaim("of nobody", map[string]any{"sub": ""}),
+		badClaim("without a subject", map[string]any{"sub": ""}),
 		badJWT("forged", func(t *testing.T, o *issuer) string { return signJWT(t, jose.ES256, o.foreign, allRights, nil) }),
 		badJWT("without a signature", func(t *testing.T, o *issuer) string {
 			parts := strings.Split(o.jwt(t, jose.ES256, allRights, nil), ".")
@@ -297,7 +297,7 @@ func callerKinds() []callerKind {
 		withTicket("for another set", callerKind{ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {
 			return newTicket(t, m.server.callers.tickets, holder, set+"x", time.Hour)
 		}}),
-		withTicket("of somebody who may not follow", callerKind{ticket: validFor(time.Hour), authorization: withToken("", publish, operate).authorization}),
+		withTicket("of a caller who may not follow", callerKind{ticket: validFor(time.Hour), authorization: withToken("", publish, operate).authorization}),
 		withTicket("that has expired", callerKind{bad: true, ticket: validFor(0)}),
 		withTicket("that has expired, in a cookie", callerKind{bad: true, ticket: validFor(0), cookie: true}),
 		withTicket("with another key", callerKind{bad: true, ticket: func(t *testing.T, m *matrix, holder access.Caller, set string) string {

@@ -127,7 +127,7 @@ func TestSetPage(t *testing.T) {
 // asBrowser are the headers of a browser that navigates to a document.
 var asBrowser = []string{"Accept", "text/html,application/xml;q=0.9,*/*;q=0.8", "Sec-Fetch-Dest", "document", "Sec-Fetch-Site", "none"}
 
-// The page of a private set equals that of a set that does not exist.
+// The page of a private set equals the page of a set that does not exist.
 func TestPrivateSetPage(t *testing.T) {
 	known, texts := tokens(t, "publish:*,follow:*,operate", "anyone - follow:*")
 	h := start(t, Config{Callers: known})

@@ -40,7 +40,7 @@ type Server struct {
 	front    *frontend
 
 	certificate *certificate.Files        // nil without TLS
-	reopen      atomic.Pointer[trail.Log] // audit log of the running hub; nil if there is none
+	reopen      atomic.Pointer[trail.Log] // audit log of the running hub, or nil
 	ready       chan struct{}
 }
 

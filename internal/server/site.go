@@ -153,7 +153,7 @@ func (s *site) serveInventory(serve func(http.ResponseWriter, *http.Request, str
 	return func(w http.ResponseWriter, r *http.Request) error { return s.Follow(w, r, r.PathValue("set"), serve) }
 }
 
-// Follow serves a set to callers who may follow it. It stops when they may not any more, because
+// Follow serves a set to callers who may follow it. It stops when they lose the right, because
 // a stream of all resources may take long, and so may a document.
 func (s *site) Follow(w http.ResponseWriter, r *http.Request, set string, serve func(http.ResponseWriter, *http.Request, string) error) error {
 	if err := feed.CheckSet(set); err != nil {

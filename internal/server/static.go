@@ -16,7 +16,7 @@ type staticDocument struct {
 	text      string
 	etag      string
 	mediaType string
-	link      string // value of the Link header; empty if there is none
+	link      string // value of the Link header, or empty
 }
 
 func newStaticDocument(text, mediaType string) *staticDocument {

@@ -44,7 +44,7 @@ type store struct {
 
 	disk   *disklog.Log    // the memory if it is on disk, otherwise nil
 	shared *redislog.Log   // the memory if it is in Redis, otherwise nil
-	redis  *redisconn.Conn // the connections to Redis if the memory is there, otherwise nil
+	redis  *redisconn.Conn // the connections of the memory to Redis; nil if shared is nil
 }
 
 var _ limit.Store = (*store)(nil)

@@ -97,7 +97,7 @@ func TestAuditLogTable(t *testing.T) {
 		}
 	}
 	meaning := map[trail.Action]string{
-		trail.Publish: "publish to a set; `changes` is the number of accepted changes and `cursor` that of the last one; `replayed` means that the hub had them already. The caller is `(hub)` for changes from the source of a set",
+		trail.Publish: "publish to a set; `changes` is the number of accepted changes, `cursor` the cursor of the last one; `replayed` means that the hub had them already. The caller is `(hub)` for changes from the source of a set",
 		trail.Ping:    "ping of a source (`hub.mode=publish`)", trail.Describe: "description of a set (PUT)", trail.Delete: "deletion of a set",
 		trail.Subscribe: "subscription request; `callback` is the host of the callback URL", trail.Unsubscribe: "request to end a subscription",
 		trail.Remove: "subscription ended by an operator", trail.Retry: "retry of a subscription by an operator", trail.Move: "subscription moved to `cursor` by an operator",

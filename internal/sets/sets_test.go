@@ -82,7 +82,7 @@ func TestComplete(t *testing.T) {
 	old := feed.Description{Title: "old", NoInventory: true}
 	for _, test := range []struct {
 		body string
-		call string // expected call of Complete; empty if there is none
+		call string // expected call of Complete, or empty
 		want feed.Description
 	}{
 		{`{"complete":true}`, "demo true", old},

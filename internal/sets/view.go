@@ -23,7 +23,7 @@ type View struct {
 	Sitemap        bool      `json:"sitemap,omitempty"`
 	Private        bool      `json:"private,omitempty"`
 	Framework      bool      `json:"framework,omitempty"`
-	Lastmod        string    `json:"lastmod,omitempty"` // lastmod in Change Lists; empty for that of the source
+	Lastmod        string    `json:"lastmod,omitempty"` // lastmod in Change Lists; empty for the source's
 	Source         string    `json:"source,omitempty"`  // polled URL; like Every, only for publishers and operators
 	Every          string    `json:"every,omitempty"`
 	IndexNow       string    `json:"indexnow,omitempty"` // notified search engine; only for publishers and operators

@@ -108,7 +108,7 @@ func (r *Record) SetCursor(cursor feed.Cursor) {
 }
 
 // outcome returns the outcome of the request by the status of its response. It is empty if the
-// audit log does not record the request. A zero status means that there was no response.
+// audit log does not record the request. The status is zero if there was no response.
 func (r *Record) outcome() string {
 	switch r.status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusMisdirectedRequest, http.StatusTooManyRequests:

@@ -47,7 +47,7 @@ type Set struct {
 	Name, Title string
 	DescribedBy string // URL; may be empty
 	Changes     uint64 // number of stored changes
-	Updated     string // datetime of the newest change; empty if there is none
+	Updated     string // datetime of the newest change, or empty
 	Held        bool   // whether the set has an inventory
 }
 

@@ -136,7 +136,7 @@ func TestInventoryCommands(t *testing.T) {
 	for _, tt := range []struct {
 		sets  states
 		holds bool
-		want  string // set in the commands; empty if there are none
+		want  string // set in the commands, or empty
 	}{
 		{nil, true, "demo"}, {states{set("a", true), set("b", true)}, true, "a"}, {states{set("a", false), set("b", true)}, true, "b"},
 		{states{set("a", false), set("b", false)}, true, ""}, {nil, false, ""}, {states{set("a", true)}, false, ""},

@@ -42,7 +42,7 @@ func (n collection) change(i, version int) resourcesync.Change {
 }
 
 // created returns the batch-th run of at most size changes that create the collection, in an
-// order that is not that of the locs.
+// order that differs from the order of the locs.
 func (n collection) created(batch, size int) []resourcesync.Change {
 	changes := make([]resourcesync.Change, 0, size)
 	for i := batch * size; i < min((batch+1)*size, int(n)); i++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-const repeats = 10 // of what is cheap: the median of so many counts as one
+const repeats = 10 // of a cheap operation: the median of all counts as one
 
 // A fetch is a timed GET.
 type fetch struct {

@@ -77,7 +77,7 @@ func (s *synced) sync(created int) sample {
 }
 
 // run runs a program until it exits. The sample has the CPU time of the program. The CPU time of
-// the hub and the origin during the run does not count as that of other processes.
+// the hub and the origin during the run does not count as time of other processes.
 func (s *synced) run(program string, args ...string) (u sample, out []byte) {
 	cmd := exec.CommandContext(s.ctx, program, args...)
 	var stdout, problems bytes.Buffer

@@ -23,7 +23,7 @@ type channel struct {
 	posts  []poster // one for each publisher
 	body   []byte   // with a mark
 	length time.Duration
-	rate   int // messages a second; 0: as many as the window allows
+	rate   int // messages a second; 0 for as many as the window allows
 }
 
 // A publisher publishes consecutively numbered messages.
@@ -121,7 +121,7 @@ func (b *bench) filters(t *table) {
 		defer func() { must(idle.check()) }()
 		return b.deliver(r, channel{posts, line, 3 * b.length, 0}, s)
 	}
-	b.compare(t, fmt.Sprintf("one follower, beside %d others with other prefixes", b.idle),
+	b.compare(t, fmt.Sprintf("one follower, next to %d others with other prefixes", b.idle),
 		[]metric{cpuEach("publish").should(aim{limit: 2, ratio: true}), perSecond("publishes"), latency50, latency99},
 		func() sample { return beside(0) }, func() sample { return beside(b.idle) })
 }

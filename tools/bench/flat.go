@@ -21,7 +21,7 @@ const (
 // dearer is the aim of what should cost the same.
 var dearer = aim{limit: 1.25, ratio: true}
 
-// flatFigures are those of a memory, in this process.
+// flatFigures are the figures of a memory, in this process.
 var flatFigures = []metric{
 	each(0, "changes/s, 16 publishers by 100").should(aim{limit: .8, least: true, ratio: true}),
 	each(1, "append of 1, p50 ms").should(dearer),
@@ -64,7 +64,7 @@ func (b *bench) flatFilled(s store, n int) *memory {
 	return m
 }
 
-// flatCompare compares a memory of which some sets are used with a small one. Each round has a new
+// flatCompare compares a memory in which some sets are used with a small one. Each round has a new
 // small one, because measuring makes it grow.
 func (b *bench) flatCompare(t *table, s store, what string, large *memory, sets ...string) {
 	b.compare(t, s.name+", "+what, flatFigures,

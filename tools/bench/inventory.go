@@ -150,7 +150,7 @@ func decode(texts []string, n int) (sums [2]byte) {
 	return sums
 }
 
-// What an inventory keeps up with: changes at random places, as many every ten
+// The load at which an inventory keeps up: changes at random places, equally many every ten
 // milliseconds.
 const (
 	followTick  = 10 * time.Millisecond
@@ -173,7 +173,7 @@ func (b *bench) inventoryFollow(t *table) {
 			func() sample { return b.keepUp(m, n, nil) },
 			func() sample {
 				l := b.keep(m)
-				b.commit(m, l) // what came while nobody kept the inventory does not count
+				b.commit(m, l) // changes while the inventory was not maintained do not count
 				return b.keepUp(m, n, l)
 			})
 	})

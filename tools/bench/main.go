@@ -31,7 +31,7 @@ type bench struct {
 	out     io.Writer
 	work    string // a directory for everything, removed at the end
 	data    string // within it, of the part
-	program string // the rshub to measure; empty: it is built
+	program string // the rshub to measure; empty to build it
 	ops     string // its ops address
 	rounds  int
 	aimless bool // the run is too small for aims

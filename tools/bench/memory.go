@@ -67,7 +67,7 @@ func (b *bench) diskAt(dir string) *memory {
 		m.claims = func() claim.Store { return have(claim.OpenLocal(b.ctx, log.Bucket("inventory"), live.Shards)) }
 	}
 	m.size = func() float64 {
-		// What is in Pebble's write-ahead log comes into files when it is opened again.
+		// Pebble flushes its write-ahead log to files when it is opened again.
 		must(m.log.Close())
 		open()
 		return b.fileBytes(dir)
@@ -81,7 +81,7 @@ func (b *bench) fileBytes(dir string) float64 {
 	for last := -1.0; ; {
 		sum := 0.0
 		must(filepath.WalkDir(dir, func(name string, _ os.DirEntry, _ error) error {
-			if info, err := os.Stat(name); err == nil && filepath.Ext(name) == ".sst" { // else it was removed meanwhile
+			if info, err := os.Stat(name); err == nil && filepath.Ext(name) == ".sst" { // otherwise it was removed in the meantime
 				sum += float64(info.Size())
 			}
 			return b.ctx.Err()

@@ -13,7 +13,7 @@ import (
 // A part is a group of measurements that answer one question.
 type part struct {
 	name, title string    // the title says what is measured, and the floor
-	heads       [2]string // of the two columns; empty: floor, rshub
+	heads       [2]string // of the two columns; default: floor, rshub
 	run         func(*bench, *table)
 }
 

@@ -63,7 +63,7 @@ class Delivery:
     """Consecutive changes of a set, without those that the subscription's filter leaves out."""
 
     changes: List[Dict[str, Any]]
-    #: The cursor before the changes, which is that of the previous delivery.
+    #: The cursor before the changes, at the end of the previous delivery.
     after: str
     #: The cursor after the changes.
     cursor: str

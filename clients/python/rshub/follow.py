@@ -20,7 +20,7 @@ class Batch:
     """Consecutive changes of a set. There are none at the start, or if the filter matches none."""
 
     changes: List[Dict[str, Any]]
-    #: The cursor before the changes, which is that of the previous batch.
+    #: The cursor before the changes, at the end of the previous batch.
     after: str
     #: The cursor after the changes. Store it once they are processed.
     cursor: str

@@ -100,7 +100,7 @@ class Replica:
         self.set_name = set_name
         self.max_delete = max_delete
         self._summary_time: Optional[float] = None  # when the hub was last asked whether the set is complete
-        self._transaction: Optional[object] = None  # identity of the open transaction, which is that of the newest update; None if none is open
+        self._transaction: Optional[object] = None  # identity of the open transaction and of the newest update; None if none is open
         client.topic(set_name)  # raises an error if the name is invalid
         db.executescript(_SCHEMA)
         db.execute("INSERT OR IGNORE INTO rshub_set VALUES (?, ?, '', 0, '')", (set_name, prefix))

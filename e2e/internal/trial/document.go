@@ -39,7 +39,7 @@ type hubAttributes struct {
 }
 
 // readHubAttributes reads the attributes of the hub, which the parser of rshub ignores, as it
-// ignores those of any sender.
+// ignores them from any sender.
 func (l *List) readHubAttributes(b []byte) error {
 	var doc struct {
 		MD  hubAttributes `xml:"http://www.openarchives.org/rs/terms/ md"`

@@ -24,7 +24,7 @@ func NewLocalKeys() *LocalKeys {
 	return k
 }
 
-// TicketKey returns a key derived from that of the process.
+// TicketKey returns a key derived from the key of the process.
 func (k *LocalKeys) TicketKey(_ context.Context, hour int64) ([]byte, error) {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64(k[:], uint64(hour)))
 	return sum[:], nil

@@ -244,7 +244,7 @@ func TestIdentity(t *testing.T) {
 		}
 		_, identity, err := read([]byte(test.body), mediaType, "")
 		if before, known := seen[identity]; err != nil || known != (test.same != "") || before != test.same {
-			t.Errorf("Read(%s): got the identity of %q, %v, want that of %q", test.body, before, err, test.same)
+			t.Errorf("Read(%s): got the identity of %q, %v, want the identity of %q", test.body, before, err, test.same)
 		}
 		if test.same == "" {
 			seen[identity] = test.body

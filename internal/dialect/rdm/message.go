@@ -42,7 +42,7 @@ var Parameters = slices.Sorted(maps.Keys(parameters))
 // A message is a message from a client, without the resource descriptions of a submission.
 type message struct {
 	kind    string // one of types
-	catalog string // Catalog-Service-ID; empty if there is none
+	catalog string // Catalog-Service-ID, or empty
 	scope   string
 	view    view
 }

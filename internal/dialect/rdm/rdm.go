@@ -53,7 +53,7 @@ type Hub interface {
 	// calls of release have no effect.
 	ReserveMemory(ctx context.Context, bytes int64) (release func(), err error)
 
-	// The following methods are those of changelog.Log.
+	// The following methods implement changelog.Log.
 	State(ctx context.Context, set string) (feed.State, error)
 	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)

@@ -1,7 +1,7 @@
 // Package filename maps each resource of a mirror to a file name: a relative path that is
 // derived from its URL, is safe on every system, and shows the URL.
 //
-// The first directory is the host, and the rest of the path is that of the URL, byte by
+// The first directory is the host, and the rest of the path is the path of the URL, byte by
 // byte, escapes included. Unsafe or ambiguous parts are marked with %~, which no URL contains:
 //
 //	https://example.org/a/b.pdf       example.org/a/b.pdf

@@ -172,7 +172,7 @@ func (l *Ledger) Path(loc string) (path string, ok bool, err error) {
 	return string(v), v != nil, err
 }
 
-// AssignPaths chooses paths for those of the resources that have none. A resource keeps its path
+// AssignPaths chooses paths for the resources without one. A resource keeps its path
 // until Batch.RemoveFile. When AssignPaths returns, the paths are durable. So a file at such a
 // path is known to belong to its resource, even if the process crashes before it records the
 // File. A resource whose URL cannot have a path gets none.
@@ -180,7 +180,7 @@ func (l *Ledger) AssignPaths(names filename.Names, locs ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := &writer{batch: l.db.NewIndexedBatch()}
-	defer w.batch.Close() // the error is that of a batch that was committed
+	defer w.batch.Close() // a committed batch caused the error
 	for _, loc := range locs {
 		if _, ok, err := l.Path(loc); err != nil || ok {
 			if err != nil {

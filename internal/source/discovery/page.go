@@ -37,7 +37,7 @@ type page struct {
 	// their header is enough.
 	doc *resourcesync.Document
 
-	linkset *linkset // API catalog in the response; nil if there is none
+	linkset *linkset // API catalog in the response, or nil
 	html    bool     // whether the response is an HTML page
 	text    bool     // whether the response is plain text
 

@@ -17,7 +17,7 @@ import (
 // A Source is what a source offers for one set of resources. Each field is an absolute URL, or
 // empty if the source does not offer it.
 type Source struct {
-	CapabilityList string // document that names the others; empty if there is none
+	CapabilityList string // document that names the others, or empty
 	DescribedBy    string // document about the set
 
 	ResourceList string // or an index of Resource Lists

@@ -31,8 +31,8 @@ type Package struct {
 	Manifest string              // URL of a copy of its manifest; empty if the source names none
 }
 
-// Dump reads a Resource Dump, or an index of Resource Dumps. It reads no packages. The errors are
-// those of Resources.
+// Dump reads a Resource Dump, or an index of Resource Dumps. It reads no packages. It fails
+// like Resources.
 func (l *Lister) Dump(ctx context.Context, at string) (*Dump, error) {
 	return l.dump(ctx, "Resource Dump", resourcesync.ResourceDump, at, time.Time{})
 }

@@ -68,7 +68,7 @@ type host struct {
 	robots    robots
 	robotsAt  time.Time // when its robots.txt was requested; zero if never
 	lastEnd   time.Time // when the last request ended; zero if never
-	busy      *Busy     // newest response that asked to wait; nil if there was none
+	busy      *Busy     // newest response that asked to wait, or nil
 	busyUntil time.Time // when the wait that busy asks for ends
 }
 

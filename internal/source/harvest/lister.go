@@ -48,7 +48,7 @@ func (s *Skipped) Unwrap() error { return s.Err }
 // error: a truncated list is never mistaken for a short one.
 type Lister struct {
 	Getter *Getter
-	Limits resourcesync.Limits // of one document; default: those of the standard, 50,000 entries and 50 MiB uncompressed
+	Limits resourcesync.Limits // of one document; default: the standard's, 50,000 entries and 50 MiB uncompressed
 	Total  resourcesync.Limits // of all documents of a listing together; default: none
 	Now    func() time.Time    // default: time.Now
 

@@ -31,7 +31,7 @@ func newLimiter(max, perCreator int) *limiter {
 
 func hostGroup(s *source) string { return outbound.OwnerKey(outbound.Host(s.url)) }
 
-// acquire takes a slot for a poll and reports whether one was free. A set without a known creator
+// acquire takes a slot of a poll and reports whether one was free. A set without a known creator
 // is not bound by the share of a creator.
 func (l *limiter) acquire(s *source) bool {
 	host, creator := hostGroup(s), s.state.By

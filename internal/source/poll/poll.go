@@ -1,4 +1,4 @@
-// Package poll polls the sources of sets that nobody publishes to. If the description of a set
+// Package poll polls the sources of sets without a publisher. If the description of a set
 // names a source, the hub polls it regularly and publishes what is new, so any website with a
 // sitemap becomes a set that can be followed. If the description names the source's Change List,
 // the hub reads it when the source sends a ping.

@@ -9,7 +9,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A poll is canceled when its source is no longer that of the set. Otherwise it would publish
+// A poll is canceled when its set gets another source. Otherwise it would publish
 // resources that the set does not have, and hold a quick slot for hours.
 func TestPollOfReplacedSourceIsCanceled(t *testing.T) {
 	for name, change := range map[string]func(*world){

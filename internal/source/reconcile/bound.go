@@ -64,7 +64,7 @@ type Deletions struct {
 	Held        uint64                `json:"held"`              // number of resources that the hub had then
 	Deleted     uint64                `json:"deleted"`           // number of deletions since then
 	Allowed     bool                  `json:"allowed,omitempty"` // whether an operator has allowed more than the zero Bound
-	Unconfirmed *UnconfirmedDeletions `json:"unsure,omitempty"`  // counted deletions that may not have been published; nil if there are none
+	Unconfirmed *UnconfirmedDeletions `json:"unsure,omitempty"`  // counted deletions that may not have been published, or nil
 }
 
 // UnconfirmedDeletions are deletions that were counted before they were published. If the publisher

@@ -174,7 +174,7 @@ type Source struct {
 
 	// State since the last Sync.
 	list     *localList         // the source's list; nil before the first Sync
-	changes  *inventory.State   // its changes, and resources that the hub keeps, see toKeep; nil if there are none
+	changes  *inventory.State   // its changes, and resources that the hub keeps, see toKeep, or nil
 	hubState *inventory.Overlay // what the hub knows about the source; nil until it is needed
 	position uint64             // of the newest change in hubState, in the Source's own numbering
 	head     feed.Cursor        // newest known cursor of the hub's log

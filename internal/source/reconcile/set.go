@@ -12,12 +12,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A Set is a Hub that uses a client. Its errors are those of the client.
+// A Set is a Hub that uses a client. Its errors are the client's.
 type Set struct {
 	Client *client.Client
 	Name   string
 	Prefix string // only resources whose loc has this prefix
-	Keys   string // prefix of the keys of publishes, to distinguish them from those of other publishers
+	Keys   string // prefix of the keys of publishes, which distinguishes them from other publishers
 
 	body []byte // buffer of Publish
 }

@@ -33,7 +33,7 @@ func usage(t *testing.T, dir string) (bytes int64) {
 	return bytes
 }
 
-// The reserved space includes the sorted list and the changes, all of which are new.
+// The reserved space includes the sorted list and the changes, which are all new.
 func TestReservedSpaceIncludesChanges(t *testing.T) {
 	n := 100_000
 	if testing.Short() {

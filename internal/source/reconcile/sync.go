@@ -51,7 +51,7 @@ type syncRun struct {
 	cause    error           // why the list or the hub could not be read
 	result   Result
 
-	changes *inventory.State // changes to publish, see toDelete; nil if there are none
+	changes *inventory.State // changes to publish, see toDelete, or nil
 
 	keepMissing func(loc string) bool // see Options.KeepMissing; nil if it was not called
 	keptMissing int                   // number of resources that keepMissing keeps

@@ -64,7 +64,7 @@ const (
 )
 
 // A Result is the outcome of a poll. Only a Compared poll sets Listed, Held, Unknown and Complete.
-// Kept also counts resources that were missing only once. Cursor is that of the newest published
+// Kept also counts resources that were missing only once. Cursor is the cursor of the newest published
 // change, of this poll or an earlier one.
 type Result struct {
 	Method Method

@@ -47,8 +47,8 @@ func NewProxy(t testing.TB, server string) *Proxy {
 // Addr returns the address of the proxy.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Hang(true) makes the proxy forward nothing. Hang(false) makes it forward everything on new
-// connections.
+// Hang sets whether the proxy hangs: if so, it forwards nothing; if not, it forwards everything on
+// new connections.
 func (p *Proxy) Hang(hang bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -4,7 +4,7 @@ import { h, fill, time } from "./dom.js";
 import { Problem, request } from "./api.js";
 
 const key = "rshub token";
-const hasTokens = document.body.dataset.tokens === "true"; // also in api.js, which may run after this module
+const hasTokens = document.body.dataset.tokens === "true"; // repeated in api.js, which may run after this module
 const listeners = new Set();
 let me = { name: "", operate: false, tokens: hasTokens };
 
