@@ -21,7 +21,7 @@ func TestOpenForeignDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{What: "the numbers", Format: "1"}
-	if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), "another program") {
+	if _, err := Open(dir, o); err == nil || !strings.Contains(err.Error(), "foreign Pebble database") {
 		t.Errorf("Open() of a foreign database = %v", err)
 	}
 

@@ -239,20 +239,23 @@ func TestTLSMismatchGivesAdvice(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_ = conn.(*tls.Conn).Handshake() // fails
-			_ = conn.Close()
+			go func() {
+				_ = conn.(*tls.Conn).Handshake() // fails
+				_ = conn.Close()
+			}()
 		}
 	}()
 	for _, tt := range []struct {
 		name, url, want string
+		timeout         time.Duration
 		untrusted       bool
 	}{
-		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it uses TLS, its URL must start with rediss://", false},
-		{"TLS expected", "rediss://" + silent.Addr().String(), "timeout: no reply from Redis; if it does not use TLS, its URL must start with redis://", false},
-		{"unknown certificate", "rediss://" + speaks.Addr().String(), "failed to verify certificate", true},
+		{"TLS not expected", "redis://" + speaks.Addr().String(), "Redis closed the connection; if it uses TLS, its URL must start with rediss://", time.Minute, false},
+		{"TLS expected", "rediss://" + silent.Addr().String(), "timeout: no reply from Redis; if it does not use TLS, its URL must start with redis://", 100 * time.Millisecond, false},
+		{"unknown certificate", "rediss://" + speaks.Addr().String(), "failed to verify certificate", time.Minute, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := connect(t, tt.url, Options{Timeout: 100 * time.Millisecond})
+			c := connect(t, tt.url, Options{Timeout: tt.timeout})
 			steps := 0
 			err := c.ReadCall().Once(t.Context(), step(&steps))
 			if !errors.Is(err, feed.ErrUnavailable) || !strings.Contains(err.Error(), tt.want) {
