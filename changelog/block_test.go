@@ -135,7 +135,7 @@ func TestBlockSize(t *testing.T) {
 		}
 		block := seal(body, n)
 		if block.Count() != uint64(n) {
-			t.Errorf("Count() of %d entries = %d", n, block.Count())
+			t.Errorf("Count() of %d entries = %d, want all", n, block.Count())
 		}
 		size := block.Size()
 		if len(body) < 256 && n >= compressFrom { // zstd does not store the size of a small body
@@ -224,7 +224,7 @@ func TestRuns(t *testing.T) {
 			b = packed.AppendChange(b, &changes[i])
 		}
 		if _, err := sum(b).Entries(feed.Cursor{Position: 20, Micros: 5000}); !errors.Is(err, ErrCorrupt) {
-			t.Errorf("%s: error is %v", name, err)
+			t.Errorf("%s: error is %v, want ErrCorrupt", name, err)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func FuzzBlockEntries(f *testing.F) {
 		entries, err := block.Entries(feed.Cursor{Position: position, Micros: 1_000_000})
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) || entries != nil {
-				t.Errorf("%d entries, %v", len(entries), err)
+				t.Errorf("%d entries, %v, want none and ErrCorrupt", len(entries), err)
 			}
 			return
 		}

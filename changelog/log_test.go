@@ -17,10 +17,10 @@ func TestPublishSize(t *testing.T) {
 		"links": {Links: []resourcesync.Link{{Href: long}}}, "attributes of links": {Links: []resourcesync.Link{{Attrs: attrs}}},
 	} {
 		if n := (&Publish{Changes: []resourcesync.Change{c}}).Size(); n < small+1000 {
-			t.Errorf("Size() with 1,000 bytes of %s = %d, without %d", name, n, small)
+			t.Errorf("Size() with 1,000 bytes of %s = %d, without %d, want at least 1,000 more", name, n, small)
 		}
 	}
 	if n := (&Publish{Changes: make([]resourcesync.Change, 10)}).Size(); n != 10*small {
-		t.Errorf("Size() of ten changes = %d, of one %d", n, small)
+		t.Errorf("Size() of ten changes = %d, of one %d, want ten times as much", n, small)
 	}
 }

@@ -57,15 +57,17 @@ func TestCustomFormat(t *testing.T) {
 		{"half a gzip", []string{"Content-Encoding", "gzip"}, gzipped(loc1)[:20], 400, "ends early", 9},
 		{"no form", []string{"Content-Type", "text/plain"}, loc1, 415, "changes are sent as application/xml, text/xml, application/json, application/x-ndjson, application/ndjson, application/jsonl, text/x-locs, text/x-loc, or with the header X-Locs", 9},
 	} {
-		headers := test.headers
-		if len(headers) == 0 || headers[0] != "Content-Type" {
-			headers = append(headers, "Content-Type", "text/x-locs")
-		}
-		w := post(h, test.body, headers...)
-		state, err := log.State(t.Context(), "demo")
-		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || w.Code == 204 && w.Body.Len() > 0 || err != nil || state.Head.Position != uint64(test.total) {
-			t.Errorf("%s: %d %s, %d changes, %v", test.name, w.Code, w.Body, state.Head.Position, err)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			headers := test.headers
+			if len(headers) == 0 || headers[0] != "Content-Type" {
+				headers = append(headers, "Content-Type", "text/x-locs")
+			}
+			w := post(h, test.body, headers...)
+			state, err := log.State(t.Context(), "demo")
+			if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || w.Code == 204 && w.Body.Len() > 0 || err != nil || state.Head.Position != uint64(test.total) {
+				t.Errorf("got %d %q and %d changes, %v; want %d %q and %d", w.Code, w.Body, state.Head.Position, err, test.status, test.says, test.total)
+			}
+		})
 	}
 	if err := h.Describe(t.Context(), "demo", feed.Description{Title: "https://example.org/"}); err != nil {
 		t.Fatal(err)

@@ -23,7 +23,7 @@ const (
 // Whenever mu is not held, these invariants hold:
 //   - Each batch in the window starts where the previous one ends. The last one ends at
 //     head.
-//   - head is where this hub believes that the log ends. The belief comes from the memory,
+//   - head is where this hub assumes that the log ends. It learned this from the memory,
 //     never from the word of another hub alone: a follower or a check found head, the hub
 //     appended it, or authentic announcements led from such a head to it, each starting
 //     where the previous one ended.

@@ -268,10 +268,10 @@ func TestReadXMLLimits(t *testing.T) {
 	}
 }
 
-// An endless reader yields a document without an end, for readers that must stop on their own.
-type endless struct{ at int }
+// An endlessReader yields a document without an end, for readers that must stop on their own.
+type endlessReader struct{ at int }
 
-func (e *endless) Read(p []byte) (int, error) {
+func (e *endlessReader) Read(p []byte) (int, error) {
 	const entry = "<url><loc>urn:x:a</loc></url>"
 	for i := range p {
 		if e.at < len(root) {
@@ -285,7 +285,7 @@ func (e *endless) Read(p []byte) (int, error) {
 }
 
 func TestReaderStreams(t *testing.T) {
-	in := new(endless)
+	in := new(endlessReader)
 	r := NewXMLReader(in, Limits{Entries: 10})
 	if in.at > 0 {
 		t.Errorf("NewXMLReader read %d bytes, want 0", in.at)

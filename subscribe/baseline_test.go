@@ -23,8 +23,8 @@ import (
 )
 
 // newBaselineSite returns a site whose set a has an inventory and n resources.
-func newBaselineSite(t testing.TB, o settings, n int) (*site, *shelf) {
-	sh := &shelf{snapshots: map[feed.Cursor]resources{}, complete: true}
+func newBaselineSite(t testing.TB, o settings, n int) (*site, *snapshotStore) {
+	sh := &snapshotStore{snapshots: map[feed.Cursor]resources{}, complete: true}
 	o.Inventories = sh
 	s := newSite(t, o)
 	sh.log = s.log

@@ -63,26 +63,28 @@ func TestStates(t *testing.T) {
 		{"goodbye", func(c *conn) { c.goodbye(websocket.CloseGoingAway, "") }, [4]state{leaving, closed, leaving, closed}},
 		{"end of the reader", (*conn).end, [4]state{closed, closed, closed, closed}},
 	} {
-		for from, want := range test.to {
-			synctest.Test(t, func(t *testing.T) {
-				s := New(silentLog{}, silentLog{}, Options{})
-				c := testConn(t, s, 5)
-				c.state = state(from)
-				if c.state == leaving {
-					c.bye = &closeFrame{code: websocket.CloseGoingAway}
-				}
-				test.do(c)
-				synctest.Wait()
-				c.mu.Lock()
-				got := c.state
-				c.mu.Unlock()
-				if got != want {
-					t.Errorf("%s in state %d: got state %d, want %d", test.name, from, got, want)
-				}
-				c.end()
-				s.wg.Wait()
-			})
-		}
+		t.Run(test.name, func(t *testing.T) {
+			for from, want := range test.to {
+				synctest.Test(t, func(t *testing.T) {
+					s := New(silentLog{}, silentLog{}, Options{})
+					c := testConn(t, s, 5)
+					c.state = state(from)
+					if c.state == leaving {
+						c.bye = &closeFrame{code: websocket.CloseGoingAway}
+					}
+					test.do(c)
+					synctest.Wait()
+					c.mu.Lock()
+					got := c.state
+					c.mu.Unlock()
+					if got != want {
+						t.Errorf("in state %d: got state %d, want %d", from, got, want)
+					}
+					c.end()
+					s.wg.Wait()
+				})
+			}
+		})
 	}
 }
 

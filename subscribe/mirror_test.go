@@ -106,7 +106,7 @@ func (m *mirror) readToHead(t testing.TB, s *site, read readFunc) {
 }
 
 // check checks that the mirror has the resources of the log.
-func (m *mirror) check(t testing.TB, s *site, sh *shelf) {
+func (m *mirror) check(t testing.TB, s *site, sh *snapshotStore) {
 	t.Helper()
 	state, err := s.log.State(t.Context(), "a")
 	ok(t, err)

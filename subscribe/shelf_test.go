@@ -17,8 +17,8 @@ import (
 	"github.com/rshub/rshub/subscribe"
 )
 
-// A shelf has snapshots of the set a, made from the whole log.
-type shelf struct {
+// A snapshotStore stores snapshots of the set "a", built from the whole log.
+type snapshotStore struct {
 	log changelog.Log
 
 	mu        sync.Mutex
@@ -31,13 +31,13 @@ type shelf struct {
 
 // resources are the entries of a snapshot, in the order of loc.
 type resources struct {
-	shelf   *shelf
+	shelf   *snapshotStore
 	cursor  feed.Cursor
 	entries []feed.Entry
 	tallies []digest.Tally // tallies of the entries before each, and of all
 }
 
-func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
+func (s *snapshotStore) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subscribe.Snapshot, error) {
 	state, err := s.log.State(ctx, set)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *shelf) Snapshot(ctx context.Context, set string, at feed.Cursor) (*subs
 }
 
 // fold reads the resources from the log.
-func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
+func (s *snapshotStore) fold(ctx context.Context, state feed.State) (resources, error) {
 	all, cur := map[string]feed.Entry{}, state.Floor
 	for {
 		b, err := s.log.Since(ctx, state.Set, cur, 10_000)
@@ -96,7 +96,7 @@ func (s *shelf) fold(ctx context.Context, state feed.State) (resources, error) {
 	return r, nil
 }
 
-func (s *shelf) open() int {
+func (s *snapshotStore) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.opened

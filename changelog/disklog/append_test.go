@@ -54,7 +54,7 @@ func TestNotDurableYet(t *testing.T) {
 		running.Go(func() {
 			a, err := l.Append(ctx, "set", changelog.Publish{Key: "key", Changes: changes("x", 1)})
 			if err != nil || !released.Load() {
-				t.Errorf("Append() = %+v, %v with released = %t", a, err, released.Load())
+				t.Errorf("Append() = %+v, %v with released = %t, want it to wait for the release", a, err, released.Load())
 				a = make([]changelog.Appended, 1)
 			}
 			answers <- a[0]
@@ -88,7 +88,7 @@ func TestNotDurableYet(t *testing.T) {
 	running.Wait()
 	a, b := <-answers, <-answers
 	if a.Cursor != b.Cursor || a.Replayed == b.Replayed {
-		t.Errorf("Append() = %+v and %+v", a, b)
+		t.Errorf("Append() = %+v and %+v, want one cursor, replayed once", a, b)
 	}
 	if now := state(t, l, "set"); now.Head != a.Cursor {
 		t.Errorf("head = %v, want %v", now.Head, a.Cursor)

@@ -120,7 +120,7 @@ func TestBucketConcurrentApply(t *testing.T) {
 	defer stop(t, l)
 	keys, values := kept(t, l.Bucket("some"), "", "")
 	if len(keys) != 2+8 || values["x"] != values["y"] || values["x"] == "" {
-		t.Errorf("after the crash: %q", slices.Sorted(maps.Values(values)))
+		t.Errorf("after the crash: %q, want ten keys, and equal values of x and y", slices.Sorted(maps.Values(values)))
 	}
 }
 
@@ -165,7 +165,7 @@ func TestBucketEraseReplaced(t *testing.T) {
 		t.Error("replaced values still exist, or present values do not")
 	}
 	if _, values := kept(t, l.Bucket("a"), "", ""); len(values) != 1 || values["key"] != "sealed" {
-		t.Errorf("values = %q", values)
+		t.Errorf("values = %q, want only the sealed key", values)
 	}
 	ok(t, l.Bucket("c").EraseReplaced(t.Context())) // an empty bucket
 }

@@ -56,8 +56,8 @@ func (d disk) write(t *testing.T, dir string) vfs.FS {
 	return fs
 }
 
-// A truth is the content of an undamaged memory.
-type truth struct {
+// A reference is the content of an undamaged memory.
+type reference struct {
 	id      string
 	states  map[string]feed.State
 	entries map[string][]feed.Entry
@@ -66,11 +66,11 @@ type truth struct {
 }
 
 // live creates a memory with tables of several ages and a write-ahead log, and returns its content.
-func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
+func live(t *testing.T, fs vfs.FS, dir string) (w reference) {
 	t.Helper()
 	l := start(t, dir, Options{FS: fs, tune: small})
 	defer stop(t, l)
-	w = truth{id: l.ID(), states: map[string]feed.State{}, entries: map[string][]feed.Entry{}, keys: map[string]changelog.Appended{}, kept: map[string]string{}}
+	w = reference{id: l.ID(), states: map[string]feed.State{}, entries: map[string][]feed.Entry{}, keys: map[string]changelog.Appended{}, kept: map[string]string{}}
 	keep := l.Bucket("test")
 	sets := []string{"a", "b"}
 	for _, set := range sets {
@@ -103,19 +103,19 @@ func live(t *testing.T, fs vfs.FS, dir string) (w truth) {
 	return w
 }
 
-// A fate is the effect of damage.
-type fate string
+// An effect is what damage does to the memory.
+type effect string
 
 const (
-	unhurt  fate = "nothing is missing"
-	refused fate = "refused"
-	named   fate = "named"
-	lost    fate = "the newest is lost"
+	unhurt  effect = "nothing is missing"
+	refused effect = "refused"
+	named   effect = "named"
+	lost    effect = "the newest is lost"
 )
 
 // checkDamaged opens a damaged memory and reads all of it. It fails the test if the memory returns
 // wrong data, or if data is missing and followers do not notice.
-func (w truth) checkDamaged(t *testing.T, what string, fs vfs.FS, dir string) fate {
+func (w reference) checkDamaged(t *testing.T, what string, fs vfs.FS, dir string) effect {
 	t.Helper()
 	var log strings.Builder
 	ended := ""
@@ -240,10 +240,10 @@ func TestDamageAtRest(t *testing.T) {
 		t.Fatalf("undamaged memory: got %s", f)
 	}
 	rng := testutil.Rand(t)
-	fates := map[string]map[fate]int{}
+	fates := map[string]map[effect]int{}
 	for _, name := range slices.Sorted(maps.Keys(whole)) {
 		b := whole[name]
-		try := func(what string, damaged []byte) fate {
+		try := func(what string, damaged []byte) effect {
 			d := maps.Clone(whole)
 			d[name] = damaged
 			if damaged == nil {
@@ -251,7 +251,7 @@ func TestDamageAtRest(t *testing.T) {
 			}
 			kind := strings.TrimLeft(strings.SplitN(name, "-", 2)[0], "0123456789.") + " " + strings.Fields(what)[0]
 			if fates[kind] == nil {
-				fates[kind] = map[fate]int{}
+				fates[kind] = map[effect]int{}
 			}
 			f := w.checkDamaged(t, name+" "+what, d.write(t, dir), dir)
 			fates[kind][f]++

@@ -68,7 +68,7 @@ func TestDamagedBlock(t *testing.T) {
 	good50 := func(after feed.Cursor) {
 		t.Helper()
 		if b, err := l.Since(ctx, "set", after, 50); err != nil || len(b.Entries) != 50 {
-			t.Errorf("Since(%v) = %v", after, err)
+			t.Errorf("Since(%v) = %v, want 50 entries", after, err)
 		}
 	}
 	for i := 8; i < len(good); i++ {
@@ -217,7 +217,7 @@ func TestFullDisk(t *testing.T) {
 	wantErr(t, feed.ErrFull, err)
 	a, err := l.Append(ctx, "set", kept)
 	if err != nil || !a[0].Replayed || a[0].Cursor != first[0].Cursor {
-		t.Errorf("Append() of a retry = %v, %v", a, err)
+		t.Errorf("Append() of a retry = %v, %v, want the cursor of the first one, replayed", a, err)
 	}
 	wantErr(t, feed.ErrFull, l.Check(ctx))
 	wantErr(t, feed.ErrFull, l.Make(ctx, "other", feed.Description{}, 10))
@@ -231,7 +231,7 @@ func TestFullDisk(t *testing.T) {
 		err := k.Apply(ctx, map[string][]byte{"a": []byte("1")}, grows)
 		v, getErr := k.Get(ctx, "a")
 		if getErr != nil || errors.Is(err, feed.ErrFull) != grows || (v == nil) != grows {
-			t.Errorf("Apply(grows %t) = %v; Get() = %q, %v", grows, err, v, getErr)
+			t.Errorf("Apply(grows %t) = %v; Get() = %q, %v, want ErrFull and no value only if it grows", grows, err, v, getErr)
 		}
 	}
 	wantErr(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
@@ -241,12 +241,12 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("got %d pages", n)
 	}
 	if n, err := l.Trim(ctx, "set", changelog.Retention{Count: 50}); err != nil || n != 50 {
-		t.Errorf("Trim() = %d, %v", n, err) // this frees space
+		t.Errorf("Trim() = %d, %v, want 50, nil", n, err) // this frees space
 	}
 	fs.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 64 << 20, TotalBytes: 1 << 40})
 	ok(t, l.Check(ctx))
 	if a := add(t, l, "set", "x", 1); a.After != before.Head {
-		t.Errorf("Append() = %+v", a)
+		t.Errorf("Append() = %+v, want it to follow the head", a)
 	}
 }
 

@@ -20,9 +20,9 @@ import (
 // all makes a test with a fixed sample try everything.
 var all = os.Getenv("RSHUB_PROVE") != ""
 
-// A broken disk fails operations from an ordinal on, or only the one with that ordinal: those that
+// A brokenDisk fails operations from an ordinal on, or only the one with that ordinal: those that
 // read, or those that write.
-type broken struct {
+type brokenDisk struct {
 	reads  bool
 	at     int64 // ordinal of the first operation that fails; zero means none
 	stays  bool  // all later operations also fail
@@ -39,7 +39,7 @@ type broken struct {
 	dead  atomic.Bool // the process has ended, so no operation returns
 }
 
-func (b *broken) MaybeError(op errorfs.Op) error {
+func (b *brokenDisk) MaybeError(op errorfs.Op) error {
 	if b.dead.Load() {
 		select {}
 	}
@@ -61,7 +61,7 @@ func (b *broken) MaybeError(op errorfs.Op) error {
 	return err
 }
 
-func (*broken) String() string { return "broken" }
+func (*brokenDisk) String() string { return "broken" }
 
 // hanging is the time after which a process is killed: Pebble does not close a store whose disk has
 // failed, but retries forever. A kill at any other moment is a fault, too.
@@ -80,7 +80,7 @@ func TestFaultPoints(t *testing.T) {
 		small(o)
 		o.CacheSize = 1 << 20
 	}
-	life := func(base vfs.FS, disk *broken, fatal func(string, error)) *logtest.ScriptRun {
+	life := func(base vfs.FS, disk *brokenDisk, fatal func(string, error)) *logtest.ScriptRun {
 		l := &logtest.ScriptRun{}
 		fs := errorfs.Wrap(base, disk)
 		l.Open = func() (changelog.Log, error) {
@@ -97,7 +97,7 @@ func TestFaultPoints(t *testing.T) {
 	var looks []string // state after n steps
 	var folds *logtest.ResourceStates
 	clean := func(reads bool) (operations int64) {
-		never := &broken{reads: reads}
+		never := &brokenDisk{reads: reads}
 		l := life(vfs.NewCrashableMem(), never, fatal(t))
 		looks, folds = []string{""}, new(logtest.ResourceStates)
 		if err := l.Run(t.Context(), func(int) {
@@ -123,7 +123,7 @@ func TestFaultPoints(t *testing.T) {
 		for at := int64(1); at <= operations; at += every {
 			for _, stays := range []bool{false, true} {
 				base := vfs.NewCrashableMem()
-				disk := &broken{reads: reads, at: at, stays: stays}
+				disk := &brokenDisk{reads: reads, at: at, stays: stays}
 				type end struct {
 					lost, kept    *vfs.MemFS // disk without the unsynced data, after a crash of the machine, and with it, after a crash of the process
 					before, after int64      // number of acknowledged steps
@@ -156,7 +156,7 @@ func TestFaultPoints(t *testing.T) {
 					silent++
 				}
 				for _, fs := range []*vfs.MemFS{e.lost, e.kept} {
-					again := life(fs, new(broken), fatal(t))
+					again := life(fs, new(brokenDisk), fatal(t))
 					log, err := again.Open()
 					if err != nil {
 						t.Fatalf("%s, synced only %t: Open() = %v", name, fs == e.lost, err)

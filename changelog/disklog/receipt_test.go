@@ -80,7 +80,7 @@ func TestKeysAndDeleted(t *testing.T) {
 	left, err := l.Deleted(t.Context())
 	ok(t, err)
 	if len(left) != 1 || left["gone"] == (changelog.Tombstone{}) {
-		t.Errorf("Deleted() = %+v", left)
+		t.Errorf("Deleted() = %+v, want only the set \"gone\"", left)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -82,7 +82,7 @@ func TestRetryDelay(t *testing.T) {
 					t.Error("no table was flushed")
 				}
 				if s := state(t, l, "set"); s.Head.Position != 40 {
-					t.Errorf("state = %v", s)
+					t.Errorf("state = %v, want the head at position 40", s)
 				}
 				stop(t, l)
 			})
@@ -98,6 +98,6 @@ func TestOpenRetryingOnlyForDescriptors(t *testing.T) {
 		return nil, syscall.ENOENT
 	})
 	if calls != 1 || !errors.Is(err, syscall.ENOENT) {
-		t.Errorf("openRetrying() called open %d times: %v", calls, err)
+		t.Errorf("openRetrying() called open %d times: %v, want one call and ENOENT", calls, err)
 	}
 }

@@ -110,7 +110,7 @@ func TestMetered(t *testing.T) {
 	defer cancel()
 	for op, err := range calls(expired, log) {
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s without time: %v", op, err)
+			t.Errorf("%s without time: %v, want context.DeadlineExceeded", op, err)
 		}
 		count(op, 1, 1)
 	}

@@ -119,6 +119,6 @@ func TestTLS(t *testing.T) {
 	_, err := openAt(t, "rediss://"+addr, Options{})
 	wantErr(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want it to name the certificate", err)
 	}
 }

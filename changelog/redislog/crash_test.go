@@ -142,12 +142,12 @@ func TestFailover(t *testing.T) {
 			b, err := follower.Since(t.Context(), "set", e.Cursor, 0)
 			ok(t, err)
 			if !b.Diverged || b.After.Position > 60 || b.After.Micros < entries[0].Micros {
-				t.Fatalf("Since(%v), a lost cursor: After = %v, Diverged = %t", e.Cursor, b.After, b.Diverged)
+				t.Fatalf("Since(%v), a lost cursor: After = %v, Diverged = %t, want a loss at or before position 60", e.Cursor, b.After, b.Diverged)
 			}
 		}
 		b, err := follower.Since(t.Context(), "set", kept.Cursor, 0)
 		if err != nil || b.Diverged || b.After != kept.Cursor {
-			t.Fatalf("Since(%v), a preserved cursor = %v, %v", kept.Cursor, b, err)
+			t.Fatalf("Since(%v), a preserved cursor = %v, %v, want a batch after the cursor", kept.Cursor, b, err)
 		}
 		singles(after, "new", 20)
 	}
@@ -198,7 +198,7 @@ func TestWait(t *testing.T) {
 	before := written(t, primary)
 	a, err := l.Append(ctx, "set", p)
 	if err != nil || !a[0].Replayed || a[0].Cursor.Position != 1 {
-		t.Errorf("Append() = %v, %v", a, err)
+		t.Errorf("Append() = %v, %v, want position 1, replayed", a, err)
 	}
 	if n := len(all(t, l, feed.Cursor{})); n != 1 {
 		t.Errorf("got %d entries", n)

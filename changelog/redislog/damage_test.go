@@ -108,7 +108,7 @@ func (w seenSet) checkDamaged(t *testing.T, l *Log, what string) (fate string) {
 			fate = "gone"
 		default:
 			if !strings.Contains(err.Error(), "is after the newest entry") {
-				t.Errorf("%s: %v", what, err)
+				t.Errorf("%s: %v, want it to say that the cursor is after the newest entry", what, err)
 			}
 			fate = "gone"
 		}

@@ -37,7 +37,7 @@ func TestLostAnswer(t *testing.T) {
 		a, err := l.Append(t.Context(), "set", changelog.Publish{Changes: changes("x", 4)}, kept, other, changelog.Publish{Changes: changes("y", 1)})
 		ok(t, err)
 		if a[0].Replayed || a[0].After != head || a[3].Replayed || a[1].Replayed != (i > 0) || !errors.Is(a[2].Err, feed.ErrKeyReused) {
-			t.Errorf("append %d with %d lost answers = %+v", i, n, a)
+			t.Errorf("append %d with %d lost answers = %+v, want ErrKeyReused for the third, and replays after a lost answer only", i, n, a)
 		}
 		if s := state(t, l); s.Head != a[3].Cursor {
 			t.Fatalf("append %d was added twice: head = %v, want %v", i, s.Head, a[3].Cursor)
@@ -182,11 +182,11 @@ func TestFullRedis(t *testing.T) {
 	}
 	a, err := l.Append(t.Context(), "set", kept)
 	if err != nil || !a[0].Replayed {
-		t.Errorf("Append() of a retry = %v, %v", a, err)
+		t.Errorf("Append() of a retry = %v, %v, want it replayed", a, err)
 	}
 	removed, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 1})
 	if removed != 30 {
-		t.Errorf("Trim() = %d, %v", removed, err)
+		t.Errorf("Trim() = %d, %v, want 30", removed, err)
 	}
 	start(t, s.url(), Options{Prefix: l.opts.Prefix})
 	ok(t, l.Delete(t.Context(), "set"))
@@ -216,7 +216,7 @@ func TestEviction(t *testing.T) {
 	_, err := openAt(t, s.url(), Options{})
 	wantErr(t, feed.ErrUnavailable, err)
 	if !strings.Contains(err.Error(), "allkeys-lru") || !strings.Contains(err.Error(), "noeviction") {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want it to name both policies", err)
 	}
 	policy("noeviction")
 	l := startSet(t, s, 10, Options{})
@@ -227,7 +227,7 @@ func TestEviction(t *testing.T) {
 	policy("volatile-lru")
 	wantErr(t, feed.ErrUnavailable, l.Check(t.Context()))
 	if a, err := l.Append(t.Context(), "set", kept, changelog.Publish{Changes: changes("b", 1)}); err != nil || !a[0].Replayed || !errors.Is(a[1].Err, feed.ErrUnavailable) {
-		t.Errorf("Append of a retry and a new publish = %+v, %v", a, err)
+		t.Errorf("Append of a retry and a new publish = %+v, %v, want a replay, and ErrUnavailable for the new one", a, err)
 	}
 	_, err = l.Append(t.Context(), "set", changelog.Publish{Changes: changes("b", 1)})
 	wantErr(t, feed.ErrUnavailable, err)
@@ -249,10 +249,10 @@ func TestWithoutInfo(t *testing.T) {
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	b := start(t, url, o)
 	if text := log.String(); !strings.Contains(text, "make sure that its maxmemory-policy is noeviction") || strings.Contains(text, "word") {
-		t.Errorf("log output = %s", text)
+		t.Errorf("log output = %s, want the advice about maxmemory-policy without the password", text)
 	}
 	if a.Secret() == "" || a.Secret() != b.Secret() {
-		t.Errorf("Secret() = %q and %q", a.Secret(), b.Secret())
+		t.Errorf("Secret() = %q and %q, want equal ones", a.Secret(), b.Secret())
 	}
 	_, err := openAt(t, "redis://hub:wrong@"+server.addr, Options{})
 	wantErr(t, feed.ErrUnavailable, err)
@@ -315,7 +315,7 @@ func TestClockAheadAfterTick(t *testing.T) {
 	ok(t, err)
 	ahead(0)
 	if s := state(t, l); s.Floor.Position != 0 {
-		t.Errorf("Floor = %v", s.Floor)
+		t.Errorf("Floor = %v, want position 0", s.Floor)
 	}
 	if a, err := l.Append(t.Context(), "set", kept); err != nil || !a[0].Replayed {
 		t.Errorf("key was removed: %v", err)
@@ -352,7 +352,7 @@ func TestDamage(t *testing.T) {
 	_, err := l.At(ctx, "set", 45)
 	wantErr(t, changelog.ErrCorrupt, err)
 	if !strings.Contains(err.Error(), "is missing in ") || strings.Contains(err.Error(), "user_script") {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want it to name the missing key without the script", err)
 	}
 	_, err = l.Since(ctx, "set", entries[19].Cursor, 0)
 	wantErr(t, changelog.ErrCorrupt, err)
@@ -369,7 +369,7 @@ func TestSetsWithDamagedSet(t *testing.T) {
 		states, err := l.Sets(t.Context(), names...)
 		wantErr(t, changelog.ErrCorrupt, err)
 		if len(states) != 2 || states[0].Set != "good" || states[1].Set != "other" || !strings.Contains(err.Error(), `"bad"`) {
-			t.Errorf("Sets() = %v, %v", states, err)
+			t.Errorf("Sets() = %v, %v, want the good sets and an error that names \"bad\"", states, err)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestReplacedMemory(t *testing.T) {
 		},
 		"state": func(t *testing.T, l *Log, c feed.Cursor) {
 			if s := state(t, l); s.Head.Position != 4 {
-				t.Errorf("state = %v", s)
+				t.Errorf("state = %v, want the head at position 4", s)
 			}
 		},
 		"sets":  func(t *testing.T, l *Log, _ feed.Cursor) { _, err := l.Sets(t.Context()); ok(t, err) },
@@ -55,7 +55,7 @@ func TestReplacedMemory(t *testing.T) {
 				t.Errorf("ID() = %s, previously %s, want %s", l.ID(), was, third.ID())
 			}
 			if text := logged.String(); strings.Count(text, "level=ERROR") != 1 || !strings.Contains(text, "replaced") {
-				t.Errorf("log output = %q", text)
+				t.Errorf("log output = %q, want one error about the replaced memory", text)
 			}
 			_, err := l.Since(ctx, "set", c, 0)
 			wantErr(t, feed.ErrGone, err)
@@ -121,7 +121,7 @@ func TestForeignSet(t *testing.T) {
 	for _, err := range []error{err, l.Make(ctx, "set", feed.Description{}, 10), l.Delete(ctx, "set"), l.Describe(ctx, "set", feed.Description{})} {
 		wantErr(t, feed.ErrUnavailable, err)
 		if !strings.Contains(err.Error(), "another memory") || !strings.Contains(err.Error(), `"set"`) {
-			t.Errorf("error = %v", err)
+			t.Errorf("error = %v, want it to name the other memory and the set", err)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestSecret(t *testing.T) {
 			ok(t, err)
 		}
 		if a.Secret() != b.Secret() || a.Secret() == not || len(a.Secret()) < 26 {
-			t.Errorf("%s: Secret() = %q and %q, previously %q", what, a.Secret(), b.Secret(), not)
+			t.Errorf("%s: Secret() = %q and %q, previously %q, want one new secret of at least 26 characters", what, a.Secret(), b.Secret(), not)
 		}
 		return a.Secret()
 	}
@@ -183,6 +183,6 @@ func TestSecretOfClone(t *testing.T) {
 		t.Fatal("got another memory, want a clone")
 	}
 	if _, err := l.Sets(ctx); err != nil || c.Secret() == l.Secret() || c.Secret() == "" {
-		t.Errorf("Secret() = %q and %q: %v", c.Secret(), l.Secret(), err)
+		t.Errorf("Secret() = %q and %q: %v, want different secrets", c.Secret(), l.Secret(), err)
 	}
 }

@@ -85,7 +85,7 @@ func answers(t *testing.T, l changelog.Log) (all []any) {
 			b, err := l.Since(t.Context(), s.Set, c, 0)
 			ok(t, err)
 			if b.Diverged || b.After != c || len(b.Entries) == 0 {
-				t.Fatalf("Since(%q, %v): After = %v, %d entries, Diverged = %t", s.Set, c, b.After, len(b.Entries), b.Diverged)
+				t.Fatalf("Since(%q, %v): After = %v, %d entries, Diverged = %t, want entries after the cursor", s.Set, c, b.After, len(b.Entries), b.Diverged)
 			}
 			for _, e := range b.Entries {
 				all = append(all, e)
@@ -141,7 +141,7 @@ func TestImport(t *testing.T) {
 		}
 		wantErr(t, context.Canceled, err)
 		if _, err := openAt(t, shared.url(), opts); !errors.Is(err, changelog.ErrUnfinished) {
-			t.Fatalf("Open() of an unfinished copy = %v", err)
+			t.Fatalf("Open() of an unfinished copy = %v, want ErrUnfinished", err)
 		}
 		if at == 1 {
 			ok(t, from.Delete(t.Context(), "later"))
@@ -154,10 +154,10 @@ func TestImport(t *testing.T) {
 		t.Errorf("got %d steps", reports)
 	}
 	if _, err := openImport(t, shared.url(), from.ID(), opts); err == nil || !strings.Contains(err.Error(), "finished copy") {
-		t.Errorf("OpenImport() of a finished copy = %v", err)
+		t.Errorf("OpenImport() of a finished copy = %v, want an error that names the finished copy", err)
 	}
 	if _, err := openImport(t, shared.url(), "other", opts); err == nil || !strings.Contains(err.Error(), from.ID()) {
-		t.Errorf("OpenImport() over another memory = %v", err)
+		t.Errorf("OpenImport() over another memory = %v, want an error that names its identity", err)
 	}
 	checkCopy(t, from, start(t, shared.url(), opts))
 }
@@ -262,11 +262,11 @@ func TestImportIntoEmptiedRedis(t *testing.T) {
 	ok(t, err)
 	ok(t, shared.admin(t).Del(t.Context(), opts.Prefix+":memory").Err())
 	if err := copyAll(t.Context(), m, from); err == nil || !strings.Contains(err.Error(), "emptied") {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want it to say that the set was emptied", err)
 	}
 	other := start(t, shared.url(), opts) // creates a memory there
 	if err := copyAll(t.Context(), m, from); err == nil || !strings.Contains(err.Error(), other.ID()) {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want it to name the other memory", err)
 	}
 }
 

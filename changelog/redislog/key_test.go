@@ -27,7 +27,7 @@ func TestPrefixes(t *testing.T) {
 				t.Errorf("prefix %s: got %v", l.opts.Prefix, got)
 			}
 			if sets, err := l.Sets(t.Context()); err != nil || len(sets) != 1 {
-				t.Errorf("prefix %s: Sets() = %v, %v", l.opts.Prefix, sets, err)
+				t.Errorf("prefix %s: Sets() = %v, %v, want one set", l.opts.Prefix, sets, err)
 			}
 		}
 		if len(ids) != len(logs) {
@@ -53,6 +53,6 @@ func TestFormat(t *testing.T) {
 	l := start(t, shared.url(), Options{})
 	ok(t, shared.admin(t).HSet(t.Context(), l.memoryKey(), "format", "2").Err())
 	if _, err := openAt(t, shared.url(), Options{Prefix: l.opts.Prefix}); err == nil || !strings.Contains(err.Error(), `format "2"`) {
-		t.Errorf("error = %v", err)
+		t.Errorf("error = %v, want it to name the format", err)
 	}
 }

@@ -142,7 +142,7 @@ func TestRecreatedElsewhere(t *testing.T) {
 		makeSet(t, other, 3+size)
 		begin := state(t, other).Head
 		if a := add(t, l, "new", 25); a.After != begin || a.Cursor != state(t, other).Head {
-			t.Errorf("added after %v up to %v, set = %+v", a.After, a.Cursor, state(t, other))
+			t.Errorf("added after %v up to %v, set = %+v, want entries from the new begin to the head", a.After, a.Cursor, state(t, other))
 		}
 		if n := len(all(t, other, feed.Cursor{})); n != 25 {
 			t.Errorf("got %d entries", n)
@@ -151,7 +151,7 @@ func TestRecreatedElsewhere(t *testing.T) {
 		makeSet(t, other, 10)
 		ok(t, l.Describe(ctx, "set", feed.Description{Title: "described"}))
 		if s := state(t, other); s.Title != "described" {
-			t.Errorf("set = %+v", s)
+			t.Errorf("set = %+v, want the title \"described\"", s)
 		}
 		trim(t, l, 1)
 	}

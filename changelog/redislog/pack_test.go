@@ -49,7 +49,7 @@ func views(t *testing.T, l *Log, entries []feed.Entry) []any {
 		seek, err := l.Seek(ctx, "set", c.Micros)
 		ok(t, err)
 		if at != c || seek.Position != c.Position-1 {
-			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v", c, at, seek)
+			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v, want the cursor and the previous position", c, at, seek)
 		}
 		for _, c := range []feed.Cursor{c, {Position: c.Position, Micros: c.Micros + 1}} {
 			b, err := l.Since(ctx, "set", c, 3)
@@ -96,7 +96,7 @@ func TestPack(t *testing.T) {
 				t.Errorf("got %d entries in %d blocks", moved, packed)
 			}
 			if moved, err := l.Pack(t.Context(), "set"); moved != 0 || err != nil {
-				t.Errorf("second Pack() = %d, %v", moved, err)
+				t.Errorf("second Pack() = %d, %v, want 0, nil", moved, err)
 			}
 			// Appends continue, and retention removes from both stores.
 			singles(t, l, "f", 50)
@@ -160,7 +160,7 @@ func TestPackOvertaken(t *testing.T) {
 			want := state(t, l)
 			moved, err := l.swapBlocks(t.Context(), "set", reply)
 			if moved != 0 || err != nil {
-				t.Errorf("Pack() = %d, %v", moved, err)
+				t.Errorf("Pack() = %d, %v, want 0, nil", moved, err)
 			}
 			if got := state(t, l); got != want {
 				t.Errorf("state = %v, want %v", got, want)

@@ -108,14 +108,14 @@ func TestRecreateAfterPartialDelete(t *testing.T) {
 
 	anew := load(t, s)
 	if anew.Version != 0 || anew.Attempt != 0 || len(anew.Head) != 0 || anew.Log.Begin == r.Log.Begin {
-		t.Errorf("record = %+v", anew)
+		t.Errorf("record = %+v, want an empty one with a new begin", anew)
 	}
 	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
 	if pages := checkPages(t, s, anew.Log.Begin); len(pages) > 0 {
 		t.Errorf("got pages %d", pages)
 	}
 	if found, err := s.Get(ctx, "set", anew.Log.Begin, []uint64{1, 2}); err != nil || found[0] != nil {
-		t.Errorf("page 1 = %q, %v", found[0], err)
+		t.Errorf("page 1 = %q, %v, want none", found[0], err)
 	}
 	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
 	swapRecord(t, s, 8, anew.Log.Head, "new")
@@ -164,7 +164,7 @@ func TestSweepDeleted(t *testing.T) {
 		t.Errorf("got %d pages of an existing set", len(pages))
 	}
 	if state, err := l.State(ctx, "set"); err != nil || state.Head.Position != 30 {
-		t.Errorf("State() = %+v, %v", state, err)
+		t.Errorf("State() = %+v, %v, want the head at position 30", state, err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestLostRecord(t *testing.T) {
 	}
 	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
 	if now := load(t, s); !reflect.DeepEqual(now.Head, other.Head) || now.Version != other.Version {
-		t.Errorf("record = %+v", now)
+		t.Errorf("record = %+v, want the other hub's", now)
 	}
 }
 

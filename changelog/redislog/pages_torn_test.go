@@ -14,11 +14,11 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A folded has the resources according to a log at each position that the test has read.
-type folded map[feed.Cursor]map[string]uint64
+// A resourceHistory has the resources of a set at each position that the test has read.
+type resourceHistory map[feed.Cursor]map[string]uint64
 
 // commit commits the inventory of the set at the head of its log.
-func (f folded) commit(t *testing.T, l *Log) {
+func (f resourceHistory) commit(t *testing.T, l *Log) {
 	t.Helper()
 	v := inventory.New(l.Inventories(), "set", inventory.Options{PageBytes: 400})
 	rec, head, err := v.Load(t.Context())
@@ -43,7 +43,7 @@ func (f folded) commit(t *testing.T, l *Log) {
 }
 
 // check checks that the inventory of the set is complete, and matches the log up to its cursor.
-func (f folded) check(t *testing.T, l *Log) inventory.Root {
+func (f resourceHistory) check(t *testing.T, l *Log) inventory.Root {
 	t.Helper()
 	v := inventory.New(l.Inventories(), "set", inventory.Options{})
 	_, head, err := v.Load(t.Context())
@@ -87,7 +87,7 @@ func TestTornCommit(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, "--appendfsync", "always")
 	l := start(t, s.url(), Options{Prefix: prefix()})
-	f := make(folded)
+	f := make(resourceHistory)
 	makeSet(t, l, 1000)
 	for n := range 3 { // the third commit removes pages of the first
 		changed(t, l, n)

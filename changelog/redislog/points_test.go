@@ -17,15 +17,15 @@ import (
 // everything makes a test with a fixed sample try everything.
 var everything = os.Getenv("RSHUB_PROVE") != ""
 
-// A cut is a fault of the connection to Redis at an ordinal.
-type cut struct {
+// A connFault is a fault of the connection to Redis at an ordinal.
+type connFault struct {
 	name    string
 	request bool // whether the request is lost, or else the answer
 	stays   bool // whether all later messages are lost until the hub gives up
 	late    bool // whether the request arrives after everything else
 }
 
-var cuts = []cut{
+var cuts = []connFault{
 	{"request lost", true, false, false},
 	{"answer lost", false, false, false},
 	{"requests lost from then on", true, true, false},
@@ -85,7 +85,7 @@ func TestFaultPoints(t *testing.T) {
 	}
 }
 
-func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.ResourceStates, life func(url, prefix string) *logtest.ScriptRun) {
+func (c connFault) try(t *testing.T, at int64, looks []string, folds *logtest.ResourceStates, life func(url, prefix string) *logtest.ScriptRun) {
 	proxy, prefix := redistest.NewProxy(t, shared.addr), prefix()
 	var count atomic.Int64
 	proxy.Decide(func(request bool) redistest.Fate {
@@ -109,7 +109,7 @@ func (c cut) try(t *testing.T, at int64, looks []string, folds *logtest.Resource
 	case err != nil && !c.stays:
 		t.Fatalf("error after one lost message = %v, want a retry", err)
 	case err != nil && !errors.Is(err, feed.ErrUnknown) && !errors.Is(err, feed.ErrUnavailable):
-		t.Fatalf("error without Redis = %v", err)
+		t.Fatalf("error without Redis = %v, want ErrUnknown or ErrUnavailable", err)
 	}
 	proxy.Decide(nil)
 

@@ -13,15 +13,15 @@ import (
 	"github.com/rshub/rshub/internal/redisconn"
 )
 
-// A scattered is a set with packed and live blocks of several sizes, so that the search by
+// A scatteredSet is a set with packed and live blocks of several sizes, so that the search by
 // interpolation guesses wrong, and examines blocks that it does not need.
-type scattered struct {
+type scatteredSet struct {
 	log     *Log
 	admin   *redis.Client
 	entries []feed.Entry
 }
 
-func scatter(t *testing.T) *scattered {
+func newScatteredSet(t *testing.T) *scatteredSet {
 	t.Helper()
 	l := startSet(t, shared, 5, Options{})
 	singles(t, l, "packed", 10)
@@ -29,12 +29,12 @@ func scatter(t *testing.T) *scattered {
 	for i, n := range []int{1, 1, 1, 2, 1, 1, 1, 1, 1, 3, 1} {
 		add(t, l, fmt.Sprint("live", i), n)
 	}
-	return &scattered{l, shared.admin(t), all(t, l, feed.Cursor{})}
+	return &scatteredSet{l, shared.admin(t), all(t, l, feed.Cursor{})}
 }
 
 // moved sets the last position of each block in turn to each position of the log, and calls check.
 // It restores each block afterwards. A short test tries one in eight.
-func (s *scattered) moved(t *testing.T, check func(key, what string)) {
+func (s *scatteredSet) moved(t *testing.T, check func(key, what string)) {
 	t.Helper()
 	ctx, n := t.Context(), 0
 	for _, key := range s.log.keys("set")[1:3] {
@@ -60,7 +60,7 @@ func (s *scattered) moved(t *testing.T, check func(key, what string)) {
 // never an entry at a wrong position. A reader of the whole log must get the error.
 func TestDamagedPosition(t *testing.T) {
 	t.Parallel()
-	s := scatter(t)
+	s := newScatteredSet(t)
 	ctx := t.Context()
 	starts := []feed.Cursor{state(t, s.log).Floor}
 	for _, e := range s.entries {
@@ -109,7 +109,7 @@ func TestDamagedPosition(t *testing.T) {
 // no entry that it must retain, and packing moves no block.
 func TestDamagedPositionBlocksChanges(t *testing.T) {
 	t.Parallel()
-	s := scatter(t)
+	s := newScatteredSet(t)
 	l, ctx := s.log, t.Context()
 	begin, keys := state(t, l).Begin, l.keys("set")
 	log := s.admin.HGet(ctx, keys[0], "log").Val()

@@ -112,7 +112,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	redis.SetLogger(silent{}) // it logs each failed connection, and tests cause failures
+	redis.SetLogger(discardLogger{}) // it logs each failed connection, and tests cause failures
 	if shared, err = startServer(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -121,9 +121,9 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-type silent struct{}
+type discardLogger struct{}
 
-func (silent) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
 var prefixes atomic.Int64
 

@@ -87,13 +87,13 @@ var tornSteps = []struct {
 	{"pack", history, func(t *testing.T, l *Log) {
 		n, err := l.Pack(t.Context(), "set")
 		if err != nil || n == 0 {
-			t.Fatalf("Pack() = %d, %v", n, err)
+			t.Fatalf("Pack() = %d, %v, want a positive number", n, err)
 		}
 	}},
 	{"trim", history, func(t *testing.T, l *Log) {
 		n, err := l.Trim(t.Context(), "set", changelog.Retention{Count: 45})
 		if err != nil || n == 0 {
-			t.Fatalf("Trim() = %d, %v", n, err)
+			t.Fatalf("Trim() = %d, %v, want a positive number", n, err)
 		}
 	}},
 	{"delete", history, remove},
@@ -224,7 +224,7 @@ func checkUsable(t *testing.T, l *Log) {
 		seek, err := l.Seek(ctx, "set", e.Micros)
 		ok(t, err)
 		if at != e.Cursor || seek.Position != e.Position-1 {
-			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v", e.Cursor, at, seek)
+			t.Fatalf("At(%v) = %v, Seek() of its datetime = %v, want the cursor and the previous position", e.Cursor, at, seek)
 		}
 	}
 	repeatAppend(t, l) // its keys or id may have been seen

@@ -91,7 +91,7 @@ func (r *recordList) fetchRecords(ctx context.Context) iter.Seq2[*feed.Entry, er
 		n, next := 0, uint64(1)
 		for c, err := range r.c.repository.Contents(ctx) {
 			bad, isBad := errors.AsType[*oaipmh.BadRecord](err)
-			if _, isDoubt := errors.AsType[*oaipmh.Doubt](err); isBad || isDoubt {
+			if _, isDoubt := errors.AsType[*oaipmh.UncertainList](err); isBad || isDoubt {
 				r.addGap(bad, err)
 				continue
 			}

@@ -83,7 +83,7 @@ func (a *attempt) Fatalf(format string, args ...any) { a.Errorf(format, args...)
 type recorder = httptest.ResponseRecorder
 
 // wrongs returns the wrong hubs by the rule that detects them. Each is for one trial.
-func wrongs() map[string]wrong {
+func wrongs() map[string]faultyHub {
 	var values sync.Map
 	var one sync.Mutex
 	var verifications, sent, end atomic.Int64
@@ -98,7 +98,7 @@ func wrongs() map[string]wrong {
 		*a = *httptest.NewRecorder()
 		a.WriteString(challenge(r))
 	}
-	return map[string]wrong{
+	return map[string]faultyHub{
 		// Requests.
 		"5.1 callback, mode and topic suffice": {does: "responds with 200",
 			responds: func(f url.Values, _ *http.Request, resp *http.Response) {
@@ -284,8 +284,8 @@ func wrongs() map[string]wrong {
 	}
 }
 
-// A wrong is a correct hub behind a layer with a defect. It is the transport of its clients.
-type wrong struct {
+// A faultyHub is a correct hub behind a layer with a defect. It is the transport of its clients.
+type faultyHub struct {
 	does     string
 	calls    func(next http.Handler) http.Handler                     // wraps the callbacks
 	hears    func(f url.Values)                                       // changes a form before the hub receives it
@@ -293,7 +293,7 @@ type wrong struct {
 }
 
 // RoundTrip makes a request with the defect.
-func (w *wrong) RoundTrip(r *http.Request) (*http.Response, error) {
+func (w *faultyHub) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return nil, err

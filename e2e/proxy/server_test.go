@@ -81,7 +81,7 @@ type server struct {
 
 // start starts a proxy for hubs that may not be running yet, with additional replacements in its
 // configuration.
-func (p *prepared) start(t *testing.T, replacements ...replacement) *server {
+func (p *reservedProxy) start(t *testing.T, replacements ...replacement) *server {
 	t.Helper()
 	s := &server{kind: p.kind, dir: t.TempDir(), https: p.https, http: hubtest.FreePort(t), url: p.url, trust: x509.NewCertPool(), hubs: p.hubs}
 	s.plain = "http://" + s.http
@@ -139,8 +139,8 @@ func withHubs(t *testing.T, text string, hubs []*hubtest.Hub, opsPort string) st
 	return strings.ReplaceAll(text, "health_port 8081", "health_port "+opsPort)
 }
 
-// A prepared is a proxy with reserved addresses, so that its hubs can be configured.
-type prepared struct {
+// A reservedProxy is a proxy with reserved addresses, so that its hubs can be configured.
+type reservedProxy struct {
 	kind
 	path, https, url string
 	opsPort          string // of all hubs
@@ -149,7 +149,7 @@ type prepared struct {
 
 // prepare reserves addresses for a proxy and for n hubs with additional variables, without starting
 // them. All hubs have the same ports, as on separate machines.
-func (k kind) prepare(t *testing.T, n int, env ...string) *prepared {
+func (k kind) prepare(t *testing.T, n int, env ...string) *reservedProxy {
 	t.Helper()
 	path, err := exec.LookPath(k.program)
 	if err != nil {
@@ -158,7 +158,7 @@ func (k kind) prepare(t *testing.T, n int, env ...string) *prepared {
 	if err != nil {
 		t.Fatalf("this test needs %s: apt-get install %s", k.name, k.debian)
 	}
-	p := &prepared{kind: k, path: path, https: hubtest.FreePort(t)}
+	p := &reservedProxy{kind: k, path: path, https: hubtest.FreePort(t)}
 	_, port, _ := net.SplitHostPort(p.https)
 	p.url = "https://localhost:" + port
 	_, hubPort, _ := net.SplitHostPort(hubtest.FreePort(t))

@@ -99,17 +99,17 @@ func TestHourIncludesPendingChanges(t *testing.T) {
 	})
 }
 
-// A following is a Followers with fixed values.
-type following map[string]Following
+// A fixedFollowers is a Followers with fixed values.
+type fixedFollowers map[string]Following
 
-func (f following) Following() map[string]Following { return f }
+func (f fixedFollowers) Following() map[string]Following { return f }
 
 // TestHour runs a Recorder in fake time for more than an hour.
 func TestHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := newHeads()
 		log.at("old", 1_000_000) // existed before the hub started
-		followed := following{"busy": {Followers: 3, Behind: 7, Lag: 2 * time.Second}}
+		followed := fixedFollowers{"busy": {Followers: 3, Behind: 7, Lag: 2 * time.Second}}
 		r := New(log, Options{Followers: followed})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

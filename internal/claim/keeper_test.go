@@ -22,26 +22,27 @@ import (
 // shards is how many shards the tests share.
 const shards = 256
 
-// A belief is a period during which a hub believes that it has a shard.
-type belief struct {
+// An ownership is a period during which a hub assumes that it has a shard.
+type ownership struct {
 	hold     *Hold
 	hub      string
 	shard    int
 	from, to time.Time
 }
 
-// A witness records the beliefs of all hubs. A recorded belief is never shorter than the real one.
-type witness struct {
+// An overlapCheck records the ownerships of all hubs. A recorded ownership is never shorter than
+// the real one.
+type overlapCheck struct {
 	mu   sync.Mutex
-	past []belief
+	past []ownership
 }
 
 // check fails the test if two hubs believed at the same time that they had a shard.
-func (w *witness) check(t *testing.T) {
+func (w *overlapCheck) check(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	slices.SortFunc(w.past, func(a, b belief) int {
+	slices.SortFunc(w.past, func(a, b ownership) int {
 		return cmp.Or(cmp.Compare(a.shard, b.shard), a.from.Compare(b.from))
 	})
 	for i := 1; i < len(w.past); i++ {
@@ -52,35 +53,35 @@ func (w *witness) check(t *testing.T) {
 	}
 }
 
-// A desk is a Worker that does no work, and a Store that records the beliefs of its hub.
-type desk struct {
+// An idleWorker is a Worker that does no work, and a Store that records the ownerships of its hub.
+type idleWorker struct {
 	Store
 	t       *testing.T
-	witness *witness
+	witness *overlapCheck
 	broken  atomic.Bool // the store cannot be reached
 	slow    time.Duration
 
 	keeper *Keeper
 	mu     sync.Mutex
-	works  map[int]*belief // by shard
+	works  map[int]*ownership // by shard
 	last   map[int]uint64
 	gone   int // how many were lost
 }
 
-func newDesk(t *testing.T, r Store, w *witness) *desk {
-	d := &desk{Store: r, t: t, witness: w, works: make(map[int]*belief), last: make(map[int]uint64)}
+func newDesk(t *testing.T, r Store, w *overlapCheck) *idleWorker {
+	d := &idleWorker{Store: r, t: t, witness: w, works: make(map[int]*ownership), last: make(map[int]uint64)}
 	d.keeper = NewKeeper(d, d, shards, nil, slog.New(slog.DiscardHandler))
 	return d
 }
 
-func (d *desk) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
+func (d *idleWorker) Acquire(ctx context.Context, shards []int) ([]Claim, error) {
 	if d.broken.Load() {
 		return nil, feed.ErrUnavailable
 	}
 	return d.Store.Acquire(ctx, shards)
 }
 
-func (d *desk) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
+func (d *idleWorker) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
 	if d.broken.Load() {
 		return nil, feed.ErrUnavailable
 	}
@@ -96,7 +97,7 @@ func (d *desk) Renew(ctx context.Context, claims []Claim) ([]Claim, error) {
 	return renewed, err
 }
 
-func (d *desk) Gained(h *Hold) {
+func (d *idleWorker) Gained(h *Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.works[h.Shard] != nil {
@@ -106,11 +107,11 @@ func (d *desk) Gained(h *Hold) {
 		d.t.Errorf("shard %d: got number %d after %d", h.Shard, h.Number, d.last[h.Shard])
 	}
 	d.last[h.Shard] = h.Number
-	d.works[h.Shard] = &belief{hold: h, hub: d.Name(), shard: h.Shard, from: time.Now(), to: h.Until()}
+	d.works[h.Shard] = &ownership{hold: h, hub: d.Name(), shard: h.Shard, from: time.Now(), to: h.Until()}
 }
 
 // ends records the end of the work on a shard, unless it has ended before.
-func (d *desk) ends(h *Hold) {
+func (d *idleWorker) ends(h *Hold) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	b := d.works[h.Shard]
@@ -126,14 +127,14 @@ func (d *desk) ends(h *Hold) {
 	d.witness.past = append(d.witness.past, *b)
 }
 
-func (d *desk) Lost(h *Hold) {
+func (d *idleWorker) Lost(h *Hold) {
 	d.ends(h)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.gone++
 }
 
-func (d *desk) Yield(h *Hold) {
+func (d *idleWorker) Yield(h *Hold) {
 	if d.slow == 0 {
 		d.ends(h)
 		d.keeper.Release(h)
@@ -145,21 +146,21 @@ func (d *desk) Yield(h *Hold) {
 	})
 }
 
-func (d *desk) lostSoFar() int {
+func (d *idleWorker) lostSoFar() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.gone
 }
 
 // number returns the number of the newest claim.
-func (d *desk) number(shard int) uint64 {
+func (d *idleWorker) number(shard int) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last[shard]
 }
 
-// has returns the shards on which the desk is working.
-func (d *desk) has() (shards []int) {
+// has returns the shards on which the worker is working.
+func (d *idleWorker) has() (shards []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for shard, b := range d.works {
@@ -178,7 +179,7 @@ func TestKeeperAlone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := newDesk(t, local, new(witness))
+		d := newDesk(t, local, new(overlapCheck))
 		d.slow = 3 * time.Second
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -239,9 +240,9 @@ func TestKeeperDropsClaimsAfterGrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := newDesk(t, local, new(witness))
+		d := newDesk(t, local, new(overlapCheck))
 		released := 0
-		d.keeper.worker = stuck{d, &released}
+		d.keeper.worker = stuckWorker{d, &released}
 		ctx, stop := context.WithCancel(t.Context())
 		stop()
 		begun := time.Now()
@@ -253,30 +254,30 @@ func TestKeeperDropsClaimsAfterGrace(t *testing.T) {
 	})
 }
 
-// A stuck worker releases only one shard.
-type stuck struct {
-	*desk
+// A stuckWorker releases only one shard.
+type stuckWorker struct {
+	*idleWorker
 	released *int
 }
 
-func (s stuck) Yield(h *Hold) {
+func (s stuckWorker) Yield(h *Hold) {
 	if h.Shard == 17 {
 		*s.released++
-		s.desk.Yield(h)
+		s.idleWorker.Yield(h)
 	}
 }
 
-// A rig is a hub that runs until it is frozen.
-type rig struct {
-	*desk
+// A testHub is a hub that runs until it is frozen.
+type testHub struct {
+	*idleWorker
 	frozen atomic.Bool
 	end    context.CancelFunc
 	ended  chan struct{}
 }
 
-func newRig(t *testing.T, r Store, w *witness) *rig {
+func newRig(t *testing.T, r Store, w *overlapCheck) *testHub {
 	ctx, end := context.WithCancel(t.Context())
-	g := &rig{desk: newDesk(t, r, w), end: end, ended: make(chan struct{})}
+	g := &testHub{idleWorker: newDesk(t, r, w), end: end, ended: make(chan struct{})}
 	go func() {
 		defer close(g.ended)
 		tick := time.NewTicker(g.keeper.interval())
@@ -295,13 +296,13 @@ func newRig(t *testing.T, r Store, w *witness) *rig {
 	return g
 }
 
-func (g *rig) kill() {
+func (g *testHub) kill() {
 	g.end()
 	<-g.ended
 }
 
 // balanced reports whether each hub has the shards that are assigned to it.
-func balanced(rigs ...*rig) bool {
+func balanced(rigs ...*testHub) bool {
 	var live []string
 	for _, g := range rigs {
 		live = append(live, g.Name())
@@ -319,8 +320,8 @@ func balanced(rigs ...*rig) bool {
 func TestKeepersShareShards(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "no")
-	w := new(witness)
-	hub := func() *rig {
+	w := new(overlapCheck)
+	hub := func() *testHub {
 		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Second, LiveFor: 500 * time.Millisecond})
 		return newRig(t, r, w)
 	}
@@ -361,10 +362,10 @@ func TestKeepersShareShards(t *testing.T) {
 // is reused.
 func TestKeepersAfterDataLoss(t *testing.T) {
 	s := redistest.Start(t, "--appendfsync", "no")
-	var rigs []*rig
+	var rigs []*testHub
 	for range 2 {
 		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Second, LiveFor: 500 * time.Millisecond})
-		rigs = append(rigs, newRig(t, r, new(witness)))
+		rigs = append(rigs, newRig(t, r, new(overlapCheck)))
 	}
 	testutil.Until(t, "two share", func() bool { return balanced(rigs...) })
 	before := max(rigs[0].number(shards/2), rigs[1].number(shards/2))
@@ -383,8 +384,8 @@ func TestKeepersAfterDataLoss(t *testing.T) {
 func TestKeeperHandsOver(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "no")
-	w := new(witness)
-	var hubs []*desk
+	w := new(overlapCheck)
+	var hubs []*idleWorker
 	var ends []func()
 	for range 2 {
 		r := NewRedis(conntest.Open(t, s.Addr, redisconn.Options{}), "test", "work", RedisOptions{ClaimFor: time.Minute, LiveFor: time.Minute})

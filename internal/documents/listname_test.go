@@ -86,13 +86,15 @@ func TestListNames(t *testing.T) {
 		{"resourcelist.xml", 404},
 		{"", 404},
 	} {
-		w := s.get("/sets/peps/" + url.PathEscape(test.name))
-		if w.Code != test.code {
-			t.Errorf("GET %s: got %d, want %d", test.name, w.Code, test.code)
-		}
-		if test.code >= 400 && (w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Etag") != "") {
-			t.Errorf("GET %s: got the header %v, want an uncached problem without ETag", test.name, w.Header())
-		}
+		t.Run(test.name, func(t *testing.T) {
+			w := s.get("/sets/peps/" + url.PathEscape(test.name))
+			if w.Code != test.code {
+				t.Errorf("GET %s: got %d, want %d", test.name, w.Code, test.code)
+			}
+			if test.code >= 400 && (w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Etag") != "") {
+				t.Errorf("GET %s: got the header %v, want an uncached problem without ETag", test.name, w.Header())
+			}
+		})
 	}
 	for _, path := range []string{"changelist.xml", "changelist-index.xml", "changes", "capabilitylist.xml", ".well-known/resourcesync", "changelist.xml?from=2026-01-02T03:04:07Z"} {
 		if w := s.get("/sets/none/" + path); w.Code != 404 || !strings.Contains(w.Body.String(), "no-such-set") {

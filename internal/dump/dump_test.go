@@ -146,7 +146,7 @@ func TestChangedContentIsGap(t *testing.T) {
 		"shorter": func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(large[1:])), nil },
 		"other":   func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("L" + large[1:])), nil },
 		"breaks off": func() (io.ReadCloser, error) {
-			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*maxBuffered]), broken{})), nil
+			return io.NopCloser(io.MultiReader(strings.NewReader(large[:2*maxBuffered]), failingReader{})), nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -178,9 +178,9 @@ func TestChangedContentIsGap(t *testing.T) {
 	}
 }
 
-type broken struct{}
+type failingReader struct{}
 
-func (broken) Read([]byte) (int, error) { return 0, errors.New("disk failure") }
+func (failingReader) Read([]byte) (int, error) { return 0, errors.New("disk failure") }
 
 // Nothing is published if a listing fails, is not in order, or deletes too much.
 func TestNothingPublishedOnError(t *testing.T) {

@@ -66,13 +66,15 @@ func TestClient(t *testing.T) {
 		{"a network", proxy, list("198.51.100.0/24"), "10.0.0.1"},
 		{"octal", proxy, list("0198.51.100.1"), "10.0.0.1"},
 	} {
-		r := request(test.remote, test.forFor)
-		if got := trusted(t).Client(r).String(); got != test.want {
-			t.Errorf("%s: Client() = %s, want %s", test.name, got, test.want)
-		}
-		if got := Proxies(nil).Client(r); got != remoteAddr(r) {
-			t.Errorf("%s: Client() = %v without trusted proxies", test.name, got)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			r := request(test.remote, test.forFor)
+			if got := trusted(t).Client(r).String(); got != test.want {
+				t.Errorf("Client() = %s, want %s", got, test.want)
+			}
+			if got := Proxies(nil).Client(r); got != remoteAddr(r) {
+				t.Errorf("Client() = %v without trusted proxies, want the peer", got)
+			}
+		})
 	}
 }
 

@@ -210,7 +210,7 @@ func TestSpools(t *testing.T) {
 	s := NewSpools(q, disk)
 	take := func(set string, bytes int64, want string) {
 		t.Helper()
-		err := s.Take(t.Context(), set, bytes)
+		err := s.Acquire(t.Context(), set, bytes)
 		if want == "" && err != nil || want != "" && (!errors.Is(err, feed.ErrFull) || !strings.Contains(err.Error(), want)) {
 			t.Errorf("Take(%q, %d) = %v, want %q", set, bytes, err, want)
 		}

@@ -40,9 +40,9 @@ func NewSpools(q *Quota, disk Disk) *Spools {
 	return &Spools{quota: q, disk: disk, sets: map[string]spool{}}
 }
 
-// Take sets the total size of the temporary files of the poll of a set. 0 ends the poll. It returns
+// Acquire sets the total size of the temporary files of the poll of a set. 0 ends the poll. It returns
 // feed.ErrFull if there is no space.
-func (s *Spools) Take(ctx context.Context, set string, bytes int64) error {
+func (s *Spools) Acquire(ctx context.Context, set string, bytes int64) error {
 	if bytes == 0 {
 		s.mu.Lock()
 		defer s.mu.Unlock()

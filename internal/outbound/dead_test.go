@@ -14,14 +14,14 @@ import (
 	"github.com/rshub/rshub/internal/testutil/pipetest"
 )
 
-// A mute is a connection on which no data is transferred after dead is set, and which no end
+// A blockedConn is a connection on which no data is transferred after dead is set, and which no end
 // closes, for example because a firewall dropped its state.
-type mute struct {
+type blockedConn struct {
 	net.Conn
 	dead *atomic.Bool
 }
 
-func (m mute) Write(p []byte) (int, error) {
+func (m blockedConn) Write(p []byte) (int, error) {
 	if m.dead.Load() {
 		return len(p), nil
 	}
@@ -44,7 +44,7 @@ func TestDeadConnectionIsClosed(t *testing.T) {
 		cas.AddCert(s.Certificate())
 		client := New(Options{CAs: cas, Dial: func(ctx context.Context, n, address string) (net.Conn, error) {
 			c, err := network.Dial(ctx, n, address)
-			return mute{c, dead}, err
+			return blockedConn{c, dead}, err
 		}})
 		defer client.Close()
 		get := func() error {

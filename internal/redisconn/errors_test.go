@@ -85,28 +85,30 @@ func TestErrorsAreTranslated(t *testing.T) {
 		{"a script's error", c, runs(fails), nil, false, false, "damaged: all of it"},
 		{"a script's mistake", c, runs(unknown), nil, false, false, "Unknown Redis command"},
 	} {
-		steps := 0
-		for _, call := range []*Call{test.conn.ReadCall(), test.conn.WriteCall()} {
-			err := call.Do(ctx, func(try *Try) error { steps++; return test.step(try) })
-			if err == nil {
-				t.Errorf("%s: got no error", test.what)
-				continue
-			}
-			for _, e := range []error{feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull} {
-				if errors.Is(err, e) != (test.is == e) {
-					t.Errorf("%s: got %v", test.what, err)
+		t.Run(test.what, func(t *testing.T) {
+			steps := 0
+			for _, call := range []*Call{test.conn.ReadCall(), test.conn.WriteCall()} {
+				err := call.Do(ctx, func(try *Try) error { steps++; return test.step(try) })
+				if err == nil {
+					t.Errorf("got no error, want %q", test.says)
+					continue
+				}
+				for _, e := range []error{feed.ErrUnavailable, feed.ErrUnknown, feed.ErrFull} {
+					if errors.Is(err, e) != (test.is == e) {
+						t.Errorf("got %v, want %v", err, test.is)
+					}
+				}
+				if text, answered := ReplyText(err); !answered || !strings.Contains(text, test.says) {
+					t.Errorf("ReplyText() = %q, want %q", text, test.says)
+				}
+				if Denied(err) != test.denied || Forbidden(err) != test.forbidden {
+					t.Errorf("Denied() = %t, Forbidden() = %t, want %t, %t", Denied(err), Forbidden(err), test.denied, test.forbidden)
 				}
 			}
-			if text, answered := ReplyText(err); !answered || !strings.Contains(text, test.says) {
-				t.Errorf("%s: ReplyText = %q", test.what, text)
+			if steps != 2 {
+				t.Errorf("got %d tries, want 2", steps)
 			}
-			if Denied(err) != test.denied || Forbidden(err) != test.forbidden {
-				t.Errorf("%s: Denied = %t, Forbidden = %t", test.what, Denied(err), Forbidden(err))
-			}
-		}
-		if steps != 2 {
-			t.Errorf("%s: got %d tries", test.what, steps)
-		}
+		})
 	}
 
 	ok(t, admin.ConfigSet(ctx, "maxmemory", "1").Err())

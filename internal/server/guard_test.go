@@ -186,19 +186,21 @@ func TestForeignPages(t *testing.T) {
 		{"profile by tool", "GET", open.Ops + "/debug/pprof/heap", []string{"User-Agent", "Go-http-client/1.1"}, 200, ""},
 		{"backup by tool", "POST", open.Ops + "/backup", nil, 200, ""},
 	} {
-		resp, body := servertest.Do(t, test.method, test.url, "", test.headers...)
-		if test.kind != "" {
-			checkProblem(t, resp, body, test.status, test.kind)
-		} else if resp.StatusCode != test.status {
-			t.Errorf("%s: got %d %s, want %d", test.name, resp.StatusCode, body, test.status)
-		}
-		for header, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer",
-		} {
-			if got := resp.Header.Get(header); !strings.Contains(got, want) {
-				t.Errorf("%s: %s = %q, want a part %q", test.name, header, got, want)
+		t.Run(test.name, func(t *testing.T) {
+			resp, body := servertest.Do(t, test.method, test.url, "", test.headers...)
+			if test.kind != "" {
+				checkProblem(t, resp, body, test.status, test.kind)
+			} else if resp.StatusCode != test.status {
+				t.Errorf("got %d %s, want %d", resp.StatusCode, body, test.status)
 			}
-		}
+			for header, want := range map[string]string{
+				"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin", "Referrer-Policy": "no-referrer",
+			} {
+				if got := resp.Header.Get(header); !strings.Contains(got, want) {
+					t.Errorf("%s = %q, want a part %q", header, got, want)
+				}
+			}
+		})
 	}
 }
 

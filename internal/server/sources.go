@@ -46,7 +46,7 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 	getter := &harvest.Getter{Client: p.outbound.HTTP(), Check: p.outbound.Check, Robots: true, Tries: 2, MaxWait: 30 * time.Second} // the poller retries
 	hub := &local.Hub{Memory: store.memory, Publisher: p.hub, Inventories: p.inventories, Trail: s.requests}
 	look := poll.NewFunc(getter, func(set string) reconcile.Hub { return &local.Set{Hub: hub, Name: set} }, outcomes, poll.FuncOptions{
-		Dir: dir, ReserveDisk: spools.Take, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
+		Dir: dir, ReserveDisk: spools.Acquire, Total: resourcesync.Limits{Bytes: sourceBytes, Entries: sourceEntries},
 		ReserveMemory: func(ctx context.Context) (func(), error) {
 			share, err := p.streams.Wait(ctx, sortBytes)
 			if err != nil {

@@ -171,13 +171,13 @@ func TestIncompleteLineIsTerminated(t *testing.T) {
 	}
 }
 
-// A fails is a file that accepts some bytes and then fails, like a full disk.
-type fails struct {
+// A fullFile is a file that accepts some bytes and then fails, like a full disk.
+type fullFile struct {
 	io.Writer
 	room int
 }
 
-func (f *fails) Write(p []byte) (int, error) {
+func (f *fullFile) Write(p []byte) (int, error) {
 	if f.room >= len(p) {
 		return f.Writer.Write(p)
 	}
@@ -191,7 +191,7 @@ func (f *fails) Write(p []byte) (int, error) {
 func TestFailedWritesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		full := &fails{b.file, 250} // one line and a half
+		full := &fullFile{b.file, 250} // one line and a half
 		b.out = full
 		for i := range 5 {
 			b.Add(published(fmt.Sprint(i)), http.StatusOK)

@@ -207,17 +207,19 @@ func TestDisorder(t *testing.T) {
 		{"catch-up", true, [][]byte{batch(0, 10), batch(10, 3)}, 13, 0},
 		{"a hole in it", true, [][]byte{batch(0, 10), batch(11, 3)}, 13, 1},
 	} {
-		r, s, n := b.newReader(), &subscriber{}, 0
-		for _, m := range test.messages {
-			if test.batches {
-				n += r.batch(s, m)
-			} else {
-				n += r.mark(s, m, 0)
+		t.Run(test.name, func(t *testing.T) {
+			r, s, n := b.newReader(), &subscriber{}, 0
+			for _, m := range test.messages {
+				if test.batches {
+					n += r.batch(s, m)
+				} else {
+					n += r.mark(s, m, 0)
+				}
 			}
-		}
-		if n != test.deliveries || r.disorder != test.disorder || (r.check() == nil) != (test.disorder == 0) {
-			t.Errorf("%s: %d deliveries and %d out of order, %v", test.name, n, r.disorder, r.check())
-		}
+			if n != test.deliveries || r.disorder != test.disorder || (r.check() == nil) != (test.disorder == 0) {
+				t.Errorf("got %d deliveries and %d out of order, %v; want %d and %d", n, r.disorder, r.check(), test.deliveries, test.disorder)
+			}
+		})
 	}
 }
 

@@ -37,7 +37,7 @@ func (b *bench) dump(t *table) {
 }
 
 // zip packs all files in the plainest way, with the compressor that rspublish has.
-func (s *synced) zip(name string) error {
+func (s *syncedHub) zip(name string) error {
 	f, err := os.Create(name)
 	if err != nil {
 		return err

@@ -43,8 +43,8 @@ func makeFiles(dir string, n int) {
 // settled is slightly more than the age at which the hash of a file is cached.
 const settled = 2500 * time.Millisecond
 
-// A synced is a hub that was synced with the files of a directory, and a server of these files.
-type synced struct {
+// A syncedHub is a hub that was synced with the files of a directory, and a server of these files.
+type syncedHub struct {
 	*bench
 	n           int // files
 	dir         string
@@ -52,8 +52,8 @@ type synced struct {
 }
 
 // synced makes a directory of n files, and syncs it with a hub.
-func (b *bench) synced(n int) *synced {
-	s := &synced{bench: b, n: n, dir: filepath.Join(b.data, "files")}
+func (b *bench) synced(n int) *syncedHub {
+	s := &syncedHub{bench: b, n: n, dir: filepath.Join(b.data, "files")}
 	makeFiles(s.dir, n)
 	s.hub, s.origin = b.rshub(b.dir()), b.floor("files", s.dir)
 	time.Sleep(settled)
@@ -62,10 +62,10 @@ func (b *bench) synced(n int) *synced {
 }
 
 // base returns the URL at which the files are served.
-func (s *synced) base() string { return "http://" + s.origin.addr + "/" }
+func (s *syncedHub) base() string { return "http://" + s.origin.addr + "/" }
 
 // sync runs rspublish sync, and checks its result.
-func (s *synced) sync(created int) sample {
+func (s *syncedHub) sync(created int) sample {
 	u, out := s.run(s.build("rspublish"), "sync", "-hub", "http://"+s.hub.addr, "-set", benchSet, "-base", s.base(),
 		"-state", filepath.Join(s.data, "state"), "-json", s.dir)
 	var did struct{ Listed, Created, Updated, Deleted int }
@@ -78,7 +78,7 @@ func (s *synced) sync(created int) sample {
 
 // run runs a program until it exits. The sample has the CPU time of the program. The CPU time of
 // the hub and the origin during the run does not count as time of other processes.
-func (s *synced) run(program string, args ...string) (u sample, out []byte) {
+func (s *syncedHub) run(program string, args ...string) (u sample, out []byte) {
 	cmd := exec.CommandContext(s.ctx, program, args...)
 	var stdout, problems bytes.Buffer
 	cmd.Env, cmd.Stdout, cmd.Stderr = plainEnv(), &stdout, &problems
@@ -129,7 +129,7 @@ func (b *bench) mirror(t *table) {
 }
 
 // check checks a few of the files of a mirror, and their number.
-func (s *synced) check(dir string) {
+func (s *syncedHub) check(dir string) {
 	if files := have(filepath.Glob(filepath.Join(dir, "part-*", "file-*"))); len(files) != s.n {
 		must(fmt.Errorf("got %d files, want %d", len(files), s.n))
 	}
@@ -142,7 +142,7 @@ func (s *synced) check(dir string) {
 
 // download gets all contents in the plainest way, with as many requests at a time as
 // rsmirror sends to one host by default.
-func (s *synced) download(dir string) error {
+func (s *syncedHub) download(dir string) error {
 	const perHost = 4
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: perHost}, Timeout: answerTime}
 	defer client.CloseIdleConnections()

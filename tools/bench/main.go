@@ -40,10 +40,10 @@ type bench struct {
 	sizes
 }
 
-// skipped is the reason why a part cannot run on this machine. It is not a failure.
-type skipped string
+// skipError is the reason why a part cannot run on this machine. It is not a failure.
+type skipError string
 
-func (s skipped) Error() string { return string(s) }
+func (s skipError) Error() string { return string(s) }
 
 // sizes are the numbers that -quick reduces.
 type sizes struct {

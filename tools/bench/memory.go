@@ -140,7 +140,7 @@ type redisServer struct {
 func (b *bench) redisServer() *redisServer {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
-		must(skipped("it needs redis-server: apt-get install redis-server"))
+		must(skipError("it needs redis-server: apt-get install redis-server"))
 	}
 	s := b.startAt(path, func(host, port string) []string {
 		return []string{"--bind", host, "--port", port, "--dir", b.dir(), "--save", "",

@@ -89,7 +89,7 @@ func (b *bench) runPart(p part) (err error) {
 	}
 	err = b.scope(func() { p.run(b, t) })
 	fmt.Fprintf(b.out, "\n%s: %s (%.0f s)\n", p.name, p.title, time.Since(begin).Seconds())
-	if why, ok := errors.AsType[skipped](err); ok {
+	if why, ok := errors.AsType[skipError](err); ok {
 		err = nil
 		defer fmt.Fprintln(b.out, "  SKIPPED:", why)
 	}

@@ -299,13 +299,15 @@ func TestClaims(t *testing.T) {
 		{"invalid right", map[string]any{"scope": "publish:NOT/A/SET!"}, "scope"},
 		{"rights as a number", map[string]any{"scope": 7}, "scope"},
 	} {
-		c, err := caller(a, sign(t, pairs()["ec"], claims(test.changes)))
-		if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
-			t.Errorf("%s: Caller() = %v, want %q", test.name, err, test.err)
-		}
-		if p, ok := errors.AsType[*feed.Problem](err); err != nil && (!ok || p.Status != http.StatusUnauthorized || c.Rights.Follow("x")) {
-			t.Errorf("%s: Caller() = %+v, %v, want 401 and no rights", test.name, c, p)
-		}
+		t.Run(test.name, func(t *testing.T) {
+			c, err := caller(a, sign(t, pairs()["ec"], claims(test.changes)))
+			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+				t.Errorf("Caller() = %v, want %q", err, test.err)
+			}
+			if p, ok := errors.AsType[*feed.Problem](err); err != nil && (!ok || p.Status != http.StatusUnauthorized || c.Rights.Follow("x")) {
+				t.Errorf("Caller() = %+v, %v, want 401 and no rights", c, p)
+			}
+		})
 	}
 }
 

@@ -146,7 +146,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := fmt.Sprintf("sha-256:%x", sha256.Sum256([]byte("content of index.html"))); c.Hash != want || *c.Length != 21 || !c.Lastmod.Equal(info.ModTime()) || c.Type != "text/html" {
-		t.Errorf("index.html = %+v", c)
+		t.Errorf("index.html = %+v, want the hash, length, lastmod and type of the file", c)
 	}
 
 	p.opts.IncludeTemporary, p.opts.Exclude = true, []string{"foo*", "dir/.a.*", ".hidden", "ä b"}
@@ -285,7 +285,7 @@ func TestDamagedLedger(t *testing.T) {
 			}
 		}
 		if l := p.list(); l.Hashed != 0 {
-			t.Errorf("%s was damaged: later list read %d files", name, l.Hashed)
+			t.Errorf("%s was damaged: later list read %d files, want none", name, l.Hashed)
 		}
 	}
 }
@@ -376,7 +376,7 @@ func TestReadGrowingFile(t *testing.T) {
 	}
 	var none time.Duration
 	if _, _, err := r.read(t.Context(), "a", info, &none); !errors.Is(err, ErrBusy) {
-		t.Errorf("read() = %v", err)
+		t.Errorf("read() = %v, want ErrBusy", err)
 	}
 }
 
@@ -440,14 +440,14 @@ func FuzzLoc(f *testing.F) {
 		escaped := escape(path)
 		for i := range len(escaped) {
 			if c := escaped[i]; c != '%' && !plain(c) {
-				t.Fatalf("escape(%q) = %q", path, escaped)
+				t.Fatalf("escape(%q) = %q, want unreserved characters only", path, escaped)
 			}
 		}
 		if back, err := url.PathUnescape(escaped); err != nil || back != path {
 			t.Errorf("escape(%q) = %q, %v", path, escaped, err)
 		}
 		if back, err := (&Tree{base: "https://example.org/"}).path("https://example.org/" + escaped); err != nil || back != path {
-			t.Errorf("escape(%q) = %q, but path() = %q, %v", path, escaped, back, err)
+			t.Errorf("escape(%q) = %q, but path() = %q, %v, want the path", path, escaped, back, err)
 		}
 	})
 }

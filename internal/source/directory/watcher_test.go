@@ -290,7 +290,7 @@ func TestWatcherOfRemovedDirectory(t *testing.T) {
 	w := newWatch(t, "a", "b")
 	w.do(os.Rename(w.dir, w.dir+"-moved"))
 	if sights, err := w.Next(t.Context()); !errors.Is(err, ErrLost) {
-		t.Errorf("Next() = %v, %v", sights, err)
+		t.Errorf("Next() = %v, %v, want ErrLost", sights, err)
 	}
 }
 
@@ -313,7 +313,7 @@ func TestWatcherOfReplacedDirectory(t *testing.T) {
 	p.write("a", "two")
 	place(t.TempDir())
 	if sights, err := w.Next(t.Context()); !errors.Is(err, ErrLost) {
-		t.Errorf("Next = %+v, %v", sights, err)
+		t.Errorf("Next = %+v, %v, want ErrLost", sights, err)
 	}
 }
 
@@ -517,7 +517,7 @@ func TestWatcherLimit(t *testing.T) {
 		return w.Watcher.fs.Add(name)
 	}
 	if n, err := w.Unwatched(); n != 0 || err != nil {
-		t.Errorf("Unwatched() = %d, %v", n, err)
+		t.Errorf("Unwatched() = %d, %v, want 0, nil", n, err)
 	}
 	w.write("more/x", "1")
 	w.write("more/yet/y", "1")
@@ -534,12 +534,12 @@ func TestWatcherLimit(t *testing.T) {
 	w.relist()
 	w.waitSettled()
 	if n, err := w.Unwatched(); n != 2 || err == nil {
-		t.Errorf("after a list: Unwatched() = %d, %v", n, err)
+		t.Errorf("after a list: Unwatched() = %d, %v, want 2 and an error", n, err)
 	}
 	w.add = func(name string) error { return &fs.PathError{Op: "watch", Path: name, Err: syscall.EACCES} }
 	w.relist()
 	if n, err := w.Unwatched(); n != 4 || err == nil || !strings.Contains(err.Error(), "watch .: ") {
-		t.Errorf("Unwatched() = %d, %v", n, err)
+		t.Errorf("Unwatched() = %d, %v, want 4 and an error that names the directory", n, err)
 	}
 }
 
@@ -568,7 +568,7 @@ func TestWatcherNextCanceled(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if sights, err := w.Next(ended); err != context.Canceled {
-		t.Errorf("Next() = %v, %v", sights, err)
+		t.Errorf("Next() = %v, %v, want context.Canceled", sights, err)
 	}
 	for i := range 3 {
 		name := fmt.Sprint("new", i)
@@ -579,7 +579,7 @@ func TestWatcherNextCanceled(t *testing.T) {
 			w.mu.Unlock()
 		}
 		if sights, err := w.Next(ended); err != context.Canceled {
-			t.Errorf("Next() = %v, %v", sights, err)
+			t.Errorf("Next() = %v, %v, want context.Canceled", sights, err)
 		}
 	}
 	w.waitSettled()

@@ -177,18 +177,18 @@ func TestFindSitemapOfSite(t *testing.T) {
 				switch {
 				case test.site["/.well-known/resourcesync"] != "":
 					if err != nil || got.Sitemap != "" || got.CapabilityList == "" {
-						t.Errorf("Find = %+v, %v", got, err)
+						t.Errorf("Find = %+v, %v, want only a Capability List", got, err)
 					}
 				case test.want == "":
 					if err == nil || !strings.Contains(err.Error(), "no sitemap in robots.txt") {
-						t.Errorf("Find = %+v, %v", got, err)
+						t.Errorf("Find = %+v, %v, want an error that names robots.txt", got, err)
 					}
 				case err != nil || !reflect.DeepEqual(*got, discovery.Source{Sitemap: base + test.want}):
 					t.Errorf("Find = %+v, %v, want %s", got, err, test.want)
 				}
 			}
 			if got, err := discovery.Find(t.Context(), getter(), base+"/blog/"); err == nil && got.Sitemap != "" {
-				t.Errorf("Find of a page = %+v", got)
+				t.Errorf("Find of a page = %+v, want no sitemap", got)
 			}
 		})
 	}
@@ -260,7 +260,7 @@ func TestFindMultipleSets(t *testing.T) {
 		}
 	}
 	if s, err := discovery.Find(t.Context(), getter(), base+"/b.xml"); err != nil || s.CapabilityList != base+"/b.xml" {
-		t.Errorf("Find of the second set = %+v, %v", s, err)
+		t.Errorf("Find of the second set = %+v, %v, want its Capability List", s, err)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestFindCutOff(t *testing.T) {
 		}))
 		t.Cleanup(srv.Close)
 		if s, err := discovery.Find(t.Context(), getter(), srv.URL+"/capabilitylist.xml"); err == nil || !harvest.IsAway(err) {
-			t.Errorf("after %d bytes: Find = %+v, %v", len(sent), s, err)
+			t.Errorf("after %d bytes: Find = %+v, %v, want an error for which IsAway is true", len(sent), s, err)
 		}
 	}
 }
@@ -346,12 +346,12 @@ func TestFindRefused(t *testing.T) {
 	for _, status = range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusGone, http.StatusTooManyRequests, http.StatusServiceUnavailable} {
 		s, err := discovery.Find(t.Context(), getter(), site.URL+"/sets/other/changes")
 		if err == nil || !strings.Contains(err.Error(), strconv.Itoa(status)) || harvest.IsAway(err) != (status >= 429) {
-			t.Errorf("status %d: Find = %+v, %v", status, s, err)
+			t.Errorf("status %d: Find = %+v, %v, want an error that names the status", status, s, err)
 		}
 	}
 	for _, path := range []string{"", "/", "/repository", "/repository/"} {
 		if s, err := discovery.Find(t.Context(), getter(), site.URL+path); err != nil || s.CapabilityList != site.URL+"/capabilitylist.xml" {
-			t.Errorf("Find(%q) = %+v, %v", path, s, err)
+			t.Errorf("Find(%q) = %+v, %v, want the Capability List of the site", path, s, err)
 		}
 	}
 }
@@ -367,7 +367,7 @@ func TestFindInFaultyDocuments(t *testing.T) {
 	}.start(t)
 	s, err := discovery.Find(t.Context(), getter(), base+"/?verb=about.xml")
 	if err != nil || s.ResourceList != base+"/?verb=resourcelist.xml" {
-		t.Errorf("Find = %+v, %v", s, err)
+		t.Errorf("Find = %+v, %v, want the Resource List", s, err)
 	}
 }
 
@@ -390,7 +390,7 @@ func TestFindRSHub(t *testing.T) {
 			continue
 		}
 		if base, set, ok := s.RSHub(); !ok || base != hub.URL || set != "articles" {
-			t.Errorf("Find(%s).RSHub() = %s, %s, %v", address, base, set, ok)
+			t.Errorf("Find(%s).RSHub() = %s, %s, %v, want the hub and \"articles\"", address, base, set, ok)
 		}
 		if s.Audit == "" || s.Baseline == "" || s.Resources == "" || len(s.Hubs) == 0 || s.ChangeList == "" {
 			t.Errorf("Find(%s) = %+v, want all fields of an rshub", address, s)

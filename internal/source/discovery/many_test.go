@@ -30,10 +30,10 @@ func TestFindBoundsMemory(t *testing.T) {
 	s["/index"] = document("sitemapindex", "description", index.String())
 	base := s.start(t)
 	if _, err := discovery.Find(t.Context(), getter(), base+"/index"); err == nil || !strings.Contains(err.Error(), "MiB of memory") {
-		t.Errorf("Find() error = %.200v", err)
+		t.Errorf("Find() error = %.200v, want the limit in MiB of memory", err)
 	}
 	_, err := discovery.Find(t.Context(), getter(), base+"/some")
 	if several, ok := errors.AsType[*discovery.MultipleSets](err); !ok || len(several.Sets) != 1000 {
-		t.Errorf("Find() error = %.200v", err)
+		t.Errorf("Find() error = %.200v, want *MultipleSets with 1,000 sets", err)
 	}
 }

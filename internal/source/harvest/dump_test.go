@@ -38,10 +38,10 @@ func TestDump(t *testing.T) {
 	l := &Lister{Getter: &Getter{Client: s.Client(), Tries: 1}, Limits: resourcesync.Limits{Entries: 3}}
 	d, err := l.Dump(t.Context(), s.URL+"/index")
 	if err != nil || len(d.Packages) != 3 || !d.At.Equal(time.Date(2026, 2, 2, 0, 0, 0, 0, time.UTC)) {
-		t.Fatalf("Dump() = %+v, %v", d, err)
+		t.Fatalf("Dump() = %+v, %v, want three packages at 2026-02-02", d, err)
 	}
 	if p := d.Packages[0]; p.Change.Loc != s.URL+"/p1.zip" || p.Manifest != s.URL+"/m1.xml" || p.Change.Hash != "md5:00" || *p.Change.Length != 7 {
-		t.Errorf("package 0 = %+v", p)
+		t.Errorf("package 0 = %+v, want p1.zip with its manifest, hash and length", p)
 	}
 	for at, says := range map[string]string{"/nested": "it may name only dumps", "/list": `"resourcelist", want resourcedump`, "/half": "ends early", "/many": "at most 3", "/absent": "404"} {
 		t.Run(at, func(t *testing.T) {

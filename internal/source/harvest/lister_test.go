@@ -349,7 +349,7 @@ func TestVersionOfRecentDocument(t *testing.T) {
 	} {
 		resp := &http.Response{Header: http.Header{"Etag": {tag}, "Last-Modified": {test.modified}, "Date": {test.date}}}
 		if got := VersionOf(resp); got != test.want {
-			t.Errorf("modified %s, requested %s: VersionOf() = %+v", test.modified, test.date, got)
+			t.Errorf("modified %s, requested %s: VersionOf() = %+v, want %+v", test.modified, test.date, got, test.want)
 		}
 	}
 }
@@ -507,7 +507,7 @@ func TestGetterSitemaps(t *testing.T) {
 		for range 2 { // also as it was read before
 			got, err := g.Once().Sitemaps(t.Context(), site)
 			if err != nil || !slices.Equal(got, test.want) {
-				t.Errorf("sitemaps of %q = %q, %v", test.text, got, err)
+				t.Errorf("sitemaps of %q = %q, %v, want %q", test.text, got, err, test.want)
 			}
 		}
 		if asked != 1 {
@@ -516,7 +516,7 @@ func TestGetterSitemaps(t *testing.T) {
 	}
 	g := &Getter{Client: http.DefaultClient, Check: func(name, _ string) error { return errors.New(name) }}
 	if got, err := g.Sitemaps(t.Context(), site); len(got) > 0 || err != nil {
-		t.Errorf("forbidden address: Sitemaps() = %q, %v", got, err)
+		t.Errorf("forbidden address: Sitemaps() = %q, %v, want none", got, err)
 	}
 }
 

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// A shaky transport truncates responses. For each path, it truncates the first responses after
+// A truncatingTransport truncates responses. For each path, it truncates the first responses after
 // these numbers of bytes.
-type shaky struct {
+type truncatingTransport struct {
 	docs  map[string][]string // responses by path, in order; the last one is repeated
 	cuts  map[string][]int
 	asked []string
 }
 
-func (s *shaky) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *truncatingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	path := r.URL.Path
 	s.asked = append(s.asked, path)
 	doc := s.docs[path][0]
@@ -44,7 +44,7 @@ func TestListerContinues(t *testing.T) {
 	for _, doc := range []string{xml, packed(xml), plain, packed(plain)} {
 		for n := range len(doc) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &shaky{
+				s := &truncatingTransport{
 					docs: map[string][]string{"/list": {sitemapIndex("a", "b", "c")}, "/a": {"urn:x:a"}, "/b": {doc}, "/c": {"urn:x:c"}},
 					cuts: map[string][]int{"/b": {n, max(n-5, 0), min(n+30, len(doc)-1)}},
 				}
@@ -93,7 +93,7 @@ func TestListerGivesUp(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &shaky{docs: map[string][]string{"/list": test.docs}, cuts: map[string][]int{"/list": test.cuts}}
+				s := &truncatingTransport{docs: map[string][]string{"/list": test.docs}, cuts: map[string][]int{"/list": test.cuts}}
 				all, _, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: &http.Client{Transport: s}}}, "http://a.example/list")
 				if got := strings.Join(all, " "); got != test.all || (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %s, %v", got, err)
@@ -111,7 +111,7 @@ func TestListerChangesContinue(t *testing.T) {
 	doc := listOf("", "a created 1", "b created 2", "a updated 3")
 	synctest.Test(t, func(t *testing.T) {
 		for n := range len(doc) {
-			s := &shaky{docs: map[string][]string{"/list": {doc}}, cuts: map[string][]int{"/list": {n}}}
+			s := &truncatingTransport{docs: map[string][]string{"/list": {doc}}, cuts: map[string][]int{"/list": {n}}}
 			var all []string
 			for c, err := range (&Lister{Getter: &Getter{Client: &http.Client{Transport: s}}}).Changes(t.Context(), "http://a.example/list", time.Time{}, nil, nil) {
 				if err != nil {
@@ -134,7 +134,7 @@ func TestListerRobots(t *testing.T) {
 	}
 	list := func(want, problem string) {
 		t.Helper()
-		s := &shaky{docs: docs}
+		s := &truncatingTransport{docs: docs}
 		all, _, err := listAll(t.Context(), &Lister{Getter: &Getter{Client: &http.Client{Transport: s}, Tries: 1}}, "http://a.example/robots.txt")
 		if got := strings.Join(all, " "); got != want || (err == nil) != (problem == "") || err != nil && !strings.Contains(err.Error(), problem) {
 			t.Errorf("got %q, %v", got, err)

@@ -28,7 +28,7 @@ func FuzzReadRobots(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		said, err := parseRobots(strings.NewReader(text), at, "rshub")
 		if said.delay < 0 || said.delay > maxDelay || len(said.sitemaps) > maxSitemaps {
-			t.Errorf("parseRobots(%q) = %+v", text, said)
+			t.Errorf("parseRobots(%q) = %+v, want values within the limits", text, said)
 		}
 		for i, s := range said.sitemaps {
 			u, err := url.Parse(s)
@@ -75,11 +75,11 @@ func TestSitemapsOfBusySite(t *testing.T) {
 			}
 			g := &Getter{Client: http.DefaultClient, Robots: true}
 			if got, err := g.Sitemaps(t.Context(), site); !IsAway(err) || len(got) > 0 {
-				t.Errorf("Sitemaps() = %q, %v", got, err)
+				t.Errorf("Sitemaps() = %q, %v, want none, and an error for which IsAway is true", got, err)
 			}
 			fails = false
 			if got, err := g.Sitemaps(t.Context(), site); err != nil || len(got) != 2 {
-				t.Errorf("Sitemaps() = %q, %v", got, err)
+				t.Errorf("Sitemaps() = %q, %v, want two", got, err)
 			}
 		})
 	}

@@ -160,7 +160,7 @@ func TestPollSchedule(t *testing.T) {
 
 		last, err := Last(t.Context(), outcomes, "a", 1, "http://example.org/other")
 		if err != nil || last == nil || last.Created != 1 || last.Error != "" || last.Next.Sub(last.Time) != 15*time.Minute {
-			t.Errorf("Last() = %+v, %v", last, err)
+			t.Errorf("Last() = %+v, %v, want one created resource, and the next poll after 15 minutes", last, err)
 		}
 		for _, other := range []struct {
 			begin  int64
@@ -183,7 +183,7 @@ func TestPollSchedule(t *testing.T) {
 			t.Errorf("got %d polls in an hour after many failures, want 4 to 6", n)
 		}
 		if last, err = Last(t.Context(), outcomes, "a", 1, "http://example.org/other"); err != nil || last.Failures < 7 || last.Error != "away" {
-			t.Errorf("Last() = %+v, %v", last, err)
+			t.Errorf("Last() = %+v, %v, want at least 7 failures with the error \"away\"", last, err)
 		}
 
 		w.set(func() { w.fails["a"] = &harvest.Busy{Status: 503, After: 10 * time.Hour} })
@@ -194,7 +194,7 @@ func TestPollSchedule(t *testing.T) {
 			t.Errorf("got %d polls in the hour after Retry-After, want 1 to 3", n)
 		}
 		if last, err = Last(t.Context(), outcomes, "a", 1, "http://example.org/other"); err != nil || last.Failures != 0 || last.Error != "" {
-			t.Errorf("Last() = %+v, %v", last, err)
+			t.Errorf("Last() = %+v, %v, want no failure", last, err)
 		}
 
 		w.set(func() { delete(w.sets, "a") })

@@ -181,7 +181,7 @@ func (h *memoryHub) sync(l Listing, o Options) (Result, []string, error) {
 		h.t.Error(e)
 	}
 	if err == nil && o.DryRun == nil && r.Changes() != len(h.published) {
-		h.t.Errorf("published %d changes, but Sync() = %+v", len(h.published), r)
+		h.t.Errorf("published %d changes, but Sync() = %+v, want as many", len(h.published), r)
 	}
 	return r, h.published, err
 }
@@ -202,11 +202,11 @@ func TestSync(t *testing.T) {
 	h := newHub(t)
 	l := numbered(2_500)
 	if r, _, err := h.sync(l.listing(), Options{}); err != nil || r.Created != 2_500 || !r.Complete || !h.complete || h.batches != 3 {
-		t.Fatalf("Sync() = %+v, %v in %d batches", r, err, h.batches)
+		t.Fatalf("Sync() = %+v, %v in %d batches, want 2,500 created resources in 3 batches", r, err, h.batches)
 	}
 	h.wantEqual(l)
 	if r, got, err := h.sync(l.listing(), Options{}); err != nil || len(got) > 0 || r.Held != 2_500 || r.Listed != 2_500 {
-		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v, want nothing published", r, got, err)
 	}
 	delete(l, "00007")
 	l["00003"], l["x"], l["a"] = "2", "1", "1"
@@ -229,7 +229,7 @@ func TestSync(t *testing.T) {
 func TestSyncEmptySource(t *testing.T) {
 	h := newHub(t)
 	if r, _, err := h.sync(list{}.listing(), Options{}); err != nil || !h.exists || !h.complete || !r.Complete {
-		t.Errorf("Sync() = %+v, %v", r, err)
+		t.Errorf("Sync() = %+v, %v, want a complete, empty set", r, err)
 	}
 }
 
@@ -244,7 +244,7 @@ func TestInterruptedSync(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, _, err := h.sync(l.listing(), Options{}); err != nil || h.head.Position != 2_500 || !h.complete {
-			t.Errorf("Sync() = %v with head %v", err, h.head)
+			t.Errorf("Sync() = %v with head %v, want position 2,500 and a complete set", err, h.head)
 		}
 		h.wantEqual(l)
 	}
@@ -295,7 +295,7 @@ func TestBrokenList(t *testing.T) {
 	h := newHub(t)
 	twice := of(entry("a", "2"), entry("b", "1"), entry("a", "3"))
 	if r, _, err := h.sync(twice, Options{AllowDuplicates: true}); err != nil || r.Listed != 2 {
-		t.Errorf("Sync() = %+v, %v", r, err)
+		t.Errorf("Sync() = %+v, %v, want two listed resources", r, err)
 	}
 	h.wantEqual(list{"a": "3", "b": "1"})
 }
@@ -331,11 +331,11 @@ func TestGaps(t *testing.T) {
 	o := Options{Gap: func(*Gap) { told++ }}
 	r, got, err := h.sync(some.listing(everywhere, gap), o)
 	if err != nil || !slices.Equal(got, []string{"updated " + loc("a")}) || r.Kept != 2 || r.Gaps != 2 || told != 2 || r.Complete || h.complete {
-		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v, want one update, two resources kept, two gaps", r, got, err)
 	}
 	r, got, err = h.sync(some.listing(gap), Options{})
 	if err != nil || !slices.Equal(got, []string{"deleted " + loc("c")}) || r.Kept != 1 || h.complete {
-		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v, want one deletion, one resource kept", r, got, err)
 	}
 	h.wantEqual(list{"a": "2", "b": "1"})
 }
@@ -380,10 +380,10 @@ func TestUnknown(t *testing.T) {
 	length := int64(3)
 	bare := of(&feed.Entry{Change: resourcesync.Change{Loc: loc("a"), Length: &length}})
 	if r, got, err := h.sync(bare, Options{}); err != nil || len(got) > 0 || r.Unknown != 1 {
-		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v, want one unknown resource, nothing published", r, got, err)
 	}
 	if r, got, err := h.sync(bare, Options{PublishUnknown: true}); err != nil || len(got) != 1 || r.Updated != 1 {
-		t.Errorf("Sync() = %+v, published %v, %v", r, got, err)
+		t.Errorf("Sync() = %+v, published %v, %v, want one update", r, got, err)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestUpdate(t *testing.T) {
 		_, err := s.Update(t.Context(), []Observation{{Loc: loc(name), Prefix: loc(name + "/")}})
 		if many, ok := errors.AsType[*TooManyDeletions](err); ok {
 			if i != 6 || many.Total() != 11 || len(h.published) != 6 {
-				t.Errorf("deletion %d: %v", i, err)
+				t.Errorf("deletion %d: %v, want an error at the sixth with 6 of 11 published", i, err)
 			}
 			break
 		}
@@ -455,7 +455,7 @@ func TestUpdateAfterUnchangedSync(t *testing.T) {
 	s := New(h, l.listing(&Gap{Loc: loc("busy"), Err: errors.New("busy")}), Options{Dir: dir})
 	defer s.Close()
 	if r, err := s.Sync(t.Context()); err != nil || r.Listed != 30 || r.Held != 30 || r.Gaps != 1 || !r.Complete || r.Cursor != h.head {
-		t.Fatalf("Sync() = %+v, %v", r, err)
+		t.Fatalf("Sync() = %+v, %v, want 30 resources and one gap", r, err)
 	}
 	if stores, err := filepath.Glob(filepath.Join(dir, "pages-*", "pages")); err != nil || len(stores) > 0 {
 		t.Errorf("got sorted list %v, %v, want none", stores, err)
@@ -600,7 +600,7 @@ func TestDeletionsAfterCrash(t *testing.T) {
 				l[fmt.Sprintf("%05d", i)] = "1"
 			}
 			if err := run(0, 15); err != nil { // they may be deleted, once
-				t.Errorf("Sync() of the same = %v", err)
+				t.Errorf("Sync() of the same = %v, want nil", err)
 			}
 			h.wantEqual(l)
 			if err := run(15, 21); err == nil {
@@ -630,7 +630,7 @@ func TestBound(t *testing.T) {
 				}
 			}
 			if got := b.Allows(test.deleted, test.held, test.listed); got != test.want {
-				t.Errorf("Bound %q: Allows(%d, %d, %d) = %v", test.bound, test.deleted, test.held, test.listed, got)
+				t.Errorf("Bound %q: Allows(%d, %d, %d) = %v, want %v", test.bound, test.deleted, test.held, test.listed, got, test.want)
 			}
 		})
 	}

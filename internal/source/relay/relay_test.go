@@ -207,7 +207,7 @@ func TestList(t *testing.T) {
 	s.put("/sitemap.xml", listOf("a@2026-01-01", "b@2026-01-01", "c", "a@2026-01-01"))
 	w.begin("/sitemap.xml")
 	if res := w.pollWant("compared 3 0 0"); !res.Complete || res.Listed != 3 {
-		t.Errorf("Poll() = %+v", res)
+		t.Errorf("Poll() = %+v, want a complete comparison of 3", res)
 	}
 	w.wantLocs("a", "b", "c")
 	w.pollWant("unchanged 0 0 0")
@@ -327,7 +327,7 @@ func TestChangeList(t *testing.T) {
 		}
 	}
 	if !strings.HasPrefix(cursor, "7-") {
-		t.Errorf("head of the log = %s", cursor)
+		t.Errorf("head of the log = %s, want position 7", cursor)
 	}
 	s.put("/changes.xml", changesOf(60, "e created 61"))
 	w.pollWant("changes 1 0 0")
@@ -466,7 +466,7 @@ func TestResourceAndChangeLists(t *testing.T) {
 	s.put("/list.xml", list(32, "b@"+minute(2), "c@"+minute(11), "d@"+minute(20), "e@"+minute(31)))
 	res := w.pollWant("compared 2 0 0") // e was published by its change; c had no lastmod there, so it cannot be compared
 	if res.Cursor.IsZero() || len(w.notes) != 1 {
-		t.Errorf("Poll() = %+v with notes %q", res, w.notes)
+		t.Errorf("Poll() = %+v with notes %q, want a cursor and one note", res, w.notes)
 	}
 	w.wantLocs("b", "c", "d", "e")
 	w.pollWant("unchanged 0 0 0")
@@ -541,7 +541,7 @@ func TestRefusedComparison(t *testing.T) {
 		s.put("/changes.xml", changesOf(0, changes...))
 		w.clock = w.clock.Add(25 * time.Hour)
 		if res := w.pollWant("20 of the "); res.Created != 1 {
-			t.Errorf("poll %d: Poll() = %+v", i, res)
+			t.Errorf("poll %d: Poll() = %+v, want one created resource", i, res)
 		}
 	}
 	var err error

@@ -171,7 +171,7 @@ func (r *Relay) convertGaps(list iter.Seq2[*feed.Entry, error], n *namelessRecor
 				n.add(bad)
 				continue
 			}
-			if _, doubt := errors.AsType[*oaipmh.Doubt](err); doubt {
+			if _, doubt := errors.AsType[*oaipmh.UncertainList](err); doubt {
 				err = &reconcile.Gap{Err: err}
 			}
 			if !yield(e, err) {

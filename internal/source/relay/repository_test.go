@@ -23,7 +23,7 @@ func TestRepository(t *testing.T) {
 	w.clock = w.clock.Add(time.Hour)
 	source, err := relay.Find(t.Context(), w.getter(), w.url)
 	if err != nil || source.Repository == nil {
-		t.Fatalf("Find() = %+v, %v", source, err)
+		t.Fatalf("Find() = %+v, %v, want a repository", source, err)
 	}
 	source.Repository.Loc = "https://a.example/{local}"
 	w.open(&relay.State{Source: source})
@@ -45,14 +45,14 @@ func TestRepository(t *testing.T) {
 	r.Vanish("oai:x:c")
 	w.clock = w.clock.Add(25 * time.Hour)
 	if res := w.pollWant("compared 0 0 0"); res.Kept != 1 {
-		t.Errorf("Poll() = %+v", res)
+		t.Errorf("Poll() = %+v, want one resource kept", res)
 	}
 	w.clock = w.clock.Add(time.Hour)
 	w.pollWant("changes 0 0 0")
 	w.clock = w.clock.Add(25 * time.Hour)
 	r.Misbehave(oaitest.Faults{BadRecord: true})
 	if res := w.pollWant("compared 0 0 0"); res.Kept != 1 || res.Gaps != 2 || len(w.gaps) != 2 {
-		t.Errorf("Poll() = %+v with gaps %q", res, w.gaps)
+		t.Errorf("Poll() = %+v with gaps %q, want one resource kept, and two gaps", res, w.gaps)
 	}
 	r.Misbehave(oaitest.Faults{})
 	w.clock = w.clock.Add(25 * time.Hour)
@@ -70,13 +70,13 @@ func TestRepository(t *testing.T) {
 	r.Vanish("oai:x:i")
 	w.clock = w.clock.Add(25 * time.Hour)
 	if res := w.pollWant("compared 0 0 0"); res.Kept != 2 {
-		t.Errorf("Poll() = %+v", res)
+		t.Errorf("Poll() = %+v, want two resources kept", res)
 	}
 	w.clock = w.clock.Add(25 * time.Hour)
 	put("d")
 	w.clock = w.clock.Add(time.Minute)
 	if res := w.pollWant("2 of the 7 "); res.Updated != 1 {
-		t.Errorf("Poll() with a refused comparison = %+v", res)
+		t.Errorf("Poll() with a refused comparison = %+v, want one updated resource", res)
 	}
 	if w.opts.MaxDelete, err = reconcile.ParseBound("2"); err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestRepositoryNamelessRecords(t *testing.T) {
 	day := func(want string, gaps, kept int, complete bool) {
 		t.Helper()
 		if res := w.pollWant(want); res.Gaps != gaps || res.Kept != kept || res.Complete != complete {
-			t.Errorf("Poll() = %+v", res)
+			t.Errorf("Poll() = %+v, want %d gaps, %d resources kept and complete %t", res, gaps, kept, complete)
 		}
 		w.clock = w.clock.Add(25 * time.Hour)
 	}

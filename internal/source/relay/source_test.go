@@ -26,7 +26,7 @@ func TestSiteOfMovingList(t *testing.T) {
 	s.put("/b.xml", listOf("b1@2026-01-01", "a2@2026-01-01"))
 	w.begin("/")
 	if res := w.pollWant("compared 3 0 0"); !res.Complete {
-		t.Errorf("Poll() = %+v", res)
+		t.Errorf("Poll() = %+v, want a complete one", res)
 	}
 	w.pollWant("unchanged 0 0 0")
 	s.put("/b.xml", listOf("b1@2026-02-01", "a2@2026-01-01"))
@@ -107,7 +107,7 @@ func TestFindBusyServer(t *testing.T) {
 		begin := time.Now()
 		source, err := relay.Find(t.Context(), g, "http://a.example/list?key=SECRET")
 		if err != nil || source.ResourceList == "" || time.Since(begin) < 77*time.Second || len(notes) != 1 || strings.Contains(notes[0], "SECRET") {
-			t.Errorf("after %v: Find() = %+v, %v with notes %q", time.Since(begin), source, err, notes)
+			t.Errorf("after %v: Find() = %+v, %v with notes %q, want a list after 77 s, and one note without the secret", time.Since(begin), source, err, notes)
 		}
 	})
 }
@@ -118,10 +118,10 @@ func TestFindNoSource(t *testing.T) {
 	s.put("/page", "<html><body>hello</body></html>")
 	s.put("/list.txt", "https://a.example/1\n")
 	if _, err := relay.Find(t.Context(), w.getter(), w.url+"/page"); err == nil || !strings.Contains(err.Error(), "find a source at the URL") {
-		t.Errorf("Find() error = %v", err)
+		t.Errorf("Find() error = %v, want it to name the URL", err)
 	}
 	if source, err := relay.Find(t.Context(), w.getter(), w.url+"/list.txt"); err != nil || source.ResourceList == "" {
-		t.Errorf("Find() = %+v, %v", source, err)
+		t.Errorf("Find() = %+v, %v, want a Resource List", source, err)
 	}
 }
 

@@ -31,13 +31,13 @@ type Server struct {
 	life  io.Closer
 }
 
-// hush keeps go-redis from logging each failed connection: in these tests connections
+// disableLogger keeps go-redis from logging each failed connection: in these tests connections
 // are meant to fail.
-var hush = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+var disableLogger = sync.OnceFunc(func() { redis.SetLogger(discardLogger{}) })
 
-type silence struct{}
+type discardLogger struct{}
 
-func (silence) Printf(context.Context, string, ...any) {}
+func (discardLogger) Printf(context.Context, string, ...any) {}
 
 // Start starts a server with additional arguments of redis-server, and returns when it accepts
 // commands.
@@ -59,7 +59,7 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	hush()
+	disableLogger()
 	c := s.Client()
 	s.ready = func() bool { return c.Ping(context.Background()).Err() == nil }
 	s.Restart()

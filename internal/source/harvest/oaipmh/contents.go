@@ -28,7 +28,7 @@ type Content struct {
 // as responseDate, so that an unchanged record has the same bytes in each list. A record may come
 // twice: the later one counts.
 //
-// A *BadRecord without NoResource is a record that may have a resource, and a *Doubt at the end
+// A *BadRecord without NoResource is a record that may have a resource, and an *UncertainList at the end
 // stands for any number of them. Every other error ends the list, which is then incomplete.
 func (h *Harvest) Contents(ctx context.Context) iter.Seq2[*Content, error] {
 	return func(yield func(*Content, error) bool) {

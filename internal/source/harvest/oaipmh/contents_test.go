@@ -96,11 +96,11 @@ func TestContentsGaps(t *testing.T) {
 	var bad, doubts, good int
 	for _, err := range w.Contents(t.Context()) {
 		_, isBad := errors.AsType[*BadRecord](err)
-		_, isDoubt := errors.AsType[*Doubt](err)
+		_, isUncertain := errors.AsType[*UncertainList](err)
 		switch {
 		case isBad:
 			bad++
-		case isDoubt:
+		case isUncertain:
 			doubts++
 		case err == nil:
 			good++

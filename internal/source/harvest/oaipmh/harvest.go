@@ -90,9 +90,9 @@ func (h *Harvest) selection(g Granularity) Selection {
 // Resources lists all resources of the repository, to compare them with the hub. After the last
 // one, *st is the State for News; after an error it is unchanged.
 //
-// A *BadRecord without NoResource is a record that may have a resource at an unknown URL. A *Doubt
-// at the end stands for any number of such records. After either, a resource that the list does not
-// name may still exist. Every other error means that the list is incomplete.
+// A *BadRecord without NoResource is a record that may have a resource at an unknown URL. An
+// *UncertainList at the end stands for any number of such records. After either, a resource that the
+// list does not name may still exist. Every other error means that the list is incomplete.
 func (h *Harvest) Resources(ctx context.Context, st *State) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		next, err := h.resources(ctx, st, yield)
@@ -119,7 +119,7 @@ func (h *Harvest) resources(ctx context.Context, st *State, yield func(*feed.Ent
 	var number uint64
 	var doubt error
 	for rec, err := range h.Repository.List(ctx, l, id.Granularity, s) {
-		if d, ok := errors.AsType[*Doubt](err); ok {
+		if d, ok := errors.AsType[*UncertainList](err); ok {
 			doubt = d
 			break
 		}
@@ -296,11 +296,11 @@ func (w *window) list(ctx context.Context, from, until time.Time) error {
 	}()
 	for rec, err := range w.Repository.List(ctx, l, w.id.Granularity, s) {
 		bad, isBad := errors.AsType[*BadRecord](err)
-		doubt, isDoubt := errors.AsType[*Doubt](err)
+		uncertain, isUncertain := errors.AsType[*UncertainList](err)
 		switch {
-		case isDoubt:
-			w.note("%v", doubt)
-			w.truncated = w.truncated || doubt.Truncated
+		case isUncertain:
+			w.note("%v", uncertain)
+			w.truncated = w.truncated || uncertain.Truncated
 		case isBad:
 			w.reportBad(bad)
 		case err != nil:

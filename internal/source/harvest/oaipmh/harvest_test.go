@@ -55,7 +55,7 @@ func (w *world) full() (doubts []string, err error) {
 			doubts = append(doubts, err.Error())
 			continue
 		}
-		if _, ok := errors.AsType[*Doubt](err); ok {
+		if _, ok := errors.AsType[*UncertainList](err); ok {
 			doubts = append(doubts, err.Error())
 			continue
 		}
@@ -135,7 +135,7 @@ func TestHarvest(t *testing.T) {
 		t.Run(fmt.Sprint("days=", days), func(t *testing.T) {
 			w := newWorld(t, &oaitest.Repository{Days: days})
 			if _, _, err := w.News(t.Context(), w.state); !errors.Is(err, ErrNeedsList) {
-				t.Errorf("News() without a state = %v", err)
+				t.Errorf("News() without a state = %v, want ErrNeedsList", err)
 			}
 			locs := w.fill(12)
 			_, err := w.full()
@@ -351,7 +351,7 @@ func TestNewsMisbehaving(t *testing.T) {
 			}
 			for i := range 14 {
 				if loc := fmt.Sprintf("https://a.example/%02d", i); w.held[loc] < "2026-03-01T12:01" {
-					t.Errorf("lastmod of %s = %s", loc, w.held[loc])
+					t.Errorf("lastmod of %s = %s, want at least 2026-03-01T12:01", loc, w.held[loc])
 				}
 			}
 		})
@@ -404,7 +404,7 @@ func TestNewsTwice(t *testing.T) {
 		at := time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC)
 		changes, _, err := h.News(t.Context(), &State{Identity: Identity{Granularity: Seconds, Deleted: DeletedNo}, Low: at})
 		if err != nil || len(changes) != 1 || changes[0].Change != resourcesync.Deleted {
-			t.Errorf("News() = %+v, %v", changes, err)
+			t.Errorf("News() = %+v, %v, want one deletion", changes, err)
 		}
 	}
 }
@@ -428,7 +428,7 @@ func TestNewsClockBack(t *testing.T) {
 	w.Put("oai:x:b", "", "")
 	w.wait(time.Minute)
 	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
-		t.Errorf("News() error = %v", err)
+		t.Errorf("News() error = %v, want ErrNeedsList", err)
 	}
 	_, err = w.full()
 	w.want(0, 0, err, append(locs, "a", "b")...)
@@ -449,11 +449,11 @@ func TestNewsOfReplacedRepository(t *testing.T) {
 	w.want(0, n, errors.Join(err, err2), "00")
 	w.Repository.Earliest = "2010-01-01T00:00:00Z"
 	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
-		t.Errorf("News() error = %v", err)
+		t.Errorf("News() error = %v, want ErrNeedsList", err)
 	}
 	w.Repository.Earliest, w.Repository.Deleted = "2020-01-01T00:00:00Z", "no"
 	if _, err := w.news(); !errors.Is(err, ErrNeedsList) {
-		t.Errorf("News() error = %v", err)
+		t.Errorf("News() error = %v, want ErrNeedsList", err)
 	}
 	if requests := strings.Join(w.Requests(), "\n"); !strings.Contains(requests, "key=SECRET") || strings.Contains(requests, "from=1990") {
 		t.Errorf("got requests %s", requests)
@@ -487,12 +487,12 @@ func TestIdentify(t *testing.T) {
 	w := newWorld(t, &oaitest.Repository{Days: true, Deleted: "transient"})
 	id, err := w.Harvest.Repository.Identify(t.Context())
 	if err != nil || id.Name != "Test" || id.Granularity != Days || id.Deleted != DeletedTransient || id.Earliest != "1990-01-01" || !strings.HasSuffix(id.BaseURL, "/oai") {
-		t.Errorf("Identify() = %+v, %v", id, err)
+		t.Errorf("Identify() = %+v, %v, want the identity in the answer", id, err)
 	}
 	s := httptest.NewServer(http.NotFoundHandler())
 	defer s.Close()
 	if _, err := (&Repository{Getter: w.Harvest.Repository.Getter, URL: s.URL}).Identify(t.Context()); err == nil || !strings.Contains(err.Error(), "the answer is 404") {
-		t.Errorf("Identify() error = %v", err)
+		t.Errorf("Identify() error = %v, want it to name the status 404", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -509,7 +509,7 @@ func TestTemplate(t *testing.T) {
 		"https://a.example/?id={identifier}&x": "https://a.example/?id=oai%3Ax.org%3Aa+b%2Fc%3F&x",
 	} {
 		if err := template.Check(); err != nil {
-			t.Errorf("Template %s: Check() = %v", template, err)
+			t.Errorf("Template %s: Check() = %v, want nil", template, err)
 		}
 		if loc, rule := template.locOf(nil, "", &Record{Identifier: "oai:x.org:a b/c?"}); loc != want || rule != "" {
 			t.Errorf("Template %s: locOf() = %s (%s)", template, loc, rule)
@@ -517,11 +517,11 @@ func TestTemplate(t *testing.T) {
 	}
 	for _, template := range []Template{"https://a.example/", "{identifier}/x y", "https://a.example/{identifier}{other}"} {
 		if err := template.Check(); !errors.Is(err, resourcesync.ErrInvalid) {
-			t.Errorf("Template %s: Check() = %v", template, err)
+			t.Errorf("Template %s: Check() = %v, want ErrInvalid", template, err)
 		}
 	}
 	if loc, _ := Template("https://a.example/{local}").locOf(nil, "", &Record{Identifier: "../.."}); loc != "https://a.example/%2E%2E/%2E%2E" {
-		t.Errorf("locOf() of dots = %s", loc)
+		t.Errorf("locOf() of dots = %s, want them escaped", loc)
 	}
 }
 
@@ -543,7 +543,7 @@ func TestCollections(t *testing.T) {
 	w.wait(time.Hour)
 	changes, _, err := w.News(t.Context(), w.state)
 	if err != nil || len(changes) != 1 || changes[0].Change != resourcesync.Deleted {
-		t.Fatalf("News() = %+v, %v", changes, err)
+		t.Fatalf("News() = %+v, %v, want one deletion", changes, err)
 	}
 	links = append(links, changes[0].Links...)
 	if len(links) != 2 {
@@ -568,7 +568,7 @@ func FuzzReadPart(f *testing.F) {
 		p, err := readPart(bytes.NewReader(doc), true)
 		if err != nil {
 			if !errors.Is(err, resourcesync.ErrInvalid) && !errors.Is(err, resourcesync.ErrTooLarge) {
-				t.Errorf("readPart() error = %v", err)
+				t.Errorf("readPart() error = %v, want ErrInvalid or ErrTooLarge", err)
 			}
 			return
 		}

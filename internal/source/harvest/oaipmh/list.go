@@ -32,15 +32,15 @@ type Selection struct {
 	restart  bool // list everything once more if a resumptionToken expires
 }
 
-// A Doubt means that a list may be incomplete, although nothing failed. The yielded records are
-// right.
-type Doubt struct {
+// An UncertainList means that a list may be incomplete, although nothing failed. The yielded records
+// are correct.
+type UncertainList struct {
 	Reason    string
 	Truncated bool // the repository says that the list ends, although its last part had a resumptionToken
 }
 
 // Error returns the reason.
-func (d *Doubt) Error() string { return "the list may be incomplete: " + d.Reason }
+func (d *UncertainList) Error() string { return "the list may be incomplete: " + d.Reason }
 
 // A BrokenList means that a list is incomplete, and that continuing would not help.
 type BrokenList struct{ Reason string }
@@ -83,7 +83,7 @@ type List struct {
 }
 
 // List lists the records of a selection. A record may come twice. A *BadRecord stands for one
-// record. A *Doubt comes last in the sequence. Every other error ends it. It is a *BrokenList, an
+// record. An *UncertainList comes last in the sequence. Every other error ends it. It is a *BrokenList, an
 // *Error of the repository, or one of harvest.Getter. After the code badResumptionToken, the caller
 // must start the list again. l is set from the first record on. If l.RestartErr is set, all records
 // come once more, but only those *BadRecord that did not come before.
@@ -165,7 +165,7 @@ func (r *Repository) listBy(ctx context.Context, verb string, l *List, g Granula
 			if err := l.checkEnd(&part{hasToken: true}, number); err != nil || l.Size > 0 && l.Count >= l.Size {
 				return err
 			}
-			return &Doubt{Reason: fmt.Sprintf("part %d has no records according to the repository", number), Truncated: true}
+			return &UncertainList{Reason: fmt.Sprintf("part %d has no records according to the repository", number), Truncated: true}
 		}
 		if err == nil && !p.list {
 			err = &BrokenList{"the response has neither a list nor an error"}
@@ -223,7 +223,7 @@ func (l *List) checkEnd(p *part, number int) error {
 	case l.Size > 0 && float64(l.Count) < minSizeShare*float64(l.Size):
 		return &BrokenList{fmt.Sprintf("got %d records, want about %d", l.Count, l.Size)}
 	case number > 1 && !p.hasToken:
-		return &Doubt{Reason: "the last part has no empty resumptionToken"}
+		return &UncertainList{Reason: "the last part has no empty resumptionToken"}
 	}
 	return nil
 }
