@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/internal/testutil"
@@ -19,7 +20,7 @@ import (
 // delivery says that the log was lost: for a new subscription, an operator's move, and
 // a renewal.
 func TestSinceLostTail(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		d := w.desk(websub.Options{})
 		w.publish("a", 3)
 		lost := w.head()
@@ -63,7 +64,7 @@ func TestDiscretion(t *testing.T) {
 				t.Errorf("%s has the secret: %s", what, text)
 			}
 		}
-		w := newWorld(t, Options{Logger: log.Logger(slog.LevelDebug)})
+		w := newWorld(t, callback.Options{Logger: log.Logger(slog.LevelDebug)})
 		c := w.listen("callback.example")
 		d := w.desk(websub.Options{})
 		look := func(path string) shown {

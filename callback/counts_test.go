@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/internal/access"
@@ -16,7 +17,7 @@ import (
 
 // New subscriptions are bounded by host and by set, renewals never are.
 func TestMostSubscriptions(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		a, b := w.listen("a.example"), w.listen("b.example")
 		limits := websub.Options{MaxPerHost: 3, MaxPerSet: 5}
 		d := w.desk(limits)
@@ -54,7 +55,7 @@ func TestMostSubscriptions(t *testing.T) {
 		post(403, a.url+"4")
 		// The limits hold after a start, too.
 		w.shutdown()
-		w.start(Options{})
+		w.start(callback.Options{})
 		d = w.desk(limits)
 		post(403, a.url+"4")
 		post(202, a.url+"3")
@@ -64,7 +65,7 @@ func TestMostSubscriptions(t *testing.T) {
 // Subscriptions that are not confirmed yet are bounded by host. One that is given up
 // makes room.
 func TestMostUnverified(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		made := w.subscribe(c)
 		c.agrees(status(500))
@@ -99,15 +100,15 @@ func TestMostUnverified(t *testing.T) {
 			t.Errorf("there are %+v", got)
 		}
 		post(202, c.url+"4", "")
-		if n := w.engine.state.counts[countKey{fresh: true, set: "demo"}]; w.gone(made) || n != 1 {
+		if n := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80").Fresh; w.gone(made) || n != 1 {
 			t.Errorf("%d are to be made", n)
 		}
 		// The requests of a shard that is lost count no more.
 		w.crash()
-		if len(w.engine.state.counts) != 0 || len(w.engine.state.slots.hosts) != 0 {
-			t.Errorf("left are %v, %v", w.engine.state.counts, w.engine.state.slots.hosts)
+		if c := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); c != (subscription.Count{}) {
+			t.Errorf("left are %+v", c)
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 	})
 }
 
@@ -117,7 +118,7 @@ func TestCountOfAPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const n = 1000
-		w := newWorld(t, Options{})
+		w := newWorld(t, callback.Options{})
 		w.shutdown()
 		memorytest.Fill(t, w.log, "demo")
 		for n := range n {
@@ -130,25 +131,28 @@ func TestCountOfAPart(t *testing.T) {
 			}
 			ok(t, err)
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 		count := func() subscription.Count {
 			return w.engine.Count(&subscription.Request{Set: "demo"}, "callback.example:443")
 		}
 		if c := count(); c != (subscription.Count{Host: n, Set: n}) {
 			t.Errorf("all hubs have %+v", c)
 		}
-		e := w.engine
-		w.drop(func(i int) bool { return i%3 != 0 })
+		w.lose(func(i int) bool { return i%3 != 0 })
+		w.pass(time.Second)
 		if c := count(); c.Host < n*8/10 || c.Host > n*12/10 || c.Set != c.Host {
-			t.Errorf("a third knows %d of %d, and concludes on %+v", w.engine.present().subscriptions, n, c)
+			t.Errorf("a third knows %d of %d, and concludes on %+v", w.gauge("subscriptions"), n, c)
 		}
-		st := e.lock()
-		st.shards[0].loaded = false
-		st.unlock()
+		w.lose(func(i int) bool { return i%3 != 0 || i == 0 })
+		w.pass(time.Second)
+		w.store.damaged.Store(true)
+		w.lose(func(i int) bool { return i%3 != 0 })
+		w.pass(time.Second)
 		if c := count(); c != (subscription.Count{}) {
 			t.Errorf("a part that is not loaded concludes on %+v", c)
 		}
-		w.drop(func(int) bool { return true })
+		w.lose(func(int) bool { return true })
+		w.pass(time.Second)
 		if c := count(); c != (subscription.Count{}) {
 			t.Errorf("without a shard there are %+v", c)
 		}
@@ -158,7 +162,7 @@ func TestCountOfAPart(t *testing.T) {
 // One caller does not take the places of all others, at a host or in a set, and has only so
 // many in all. Its own subscriptions it can renew, and operators have no such limit.
 func TestMostSubscriptionsOfOneCaller(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		d := w.desk(websub.Options{MaxPerHost: 4, MaxPerSet: 6})
 		follow, err := access.ParseRights("follow:*")
 		ok(t, err)
@@ -203,9 +207,9 @@ func TestMostSubscriptionsOfOneCaller(t *testing.T) {
 		d.rights = &all
 		post("evil", 202, hosts[4]+"2", "third", "")
 		w.crash()
-		if len(w.engine.state.counts) != 0 {
-			t.Errorf("left are %v", w.engine.state.counts)
+		if c := w.engine.Count(&subscription.Request{Set: "third", By: subscription.ByToken("evil")}, "a.example:80"); c != (subscription.Count{}) {
+			t.Errorf("left are %+v", c)
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 	})
 }

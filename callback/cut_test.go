@@ -30,6 +30,13 @@ func body(t testing.TB, c *cut) []byte {
 	return b
 }
 
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 var everything = &feed.Filter{}
 
 // filled publishes to the set demo. It returns the log, and two hubs that have it: the one
@@ -61,8 +68,8 @@ func cutting(h Follower, changes, bytes int) *Engine {
 	return New(nil, nil, nil, h, nil, Options{MaxChanges: changes, MaxBytes: bytes})
 }
 
-// atomFormat is an Atom feed.
-var atomFormat = &outlet.Format{
+// AtomFormat is an Atom feed.
+var AtomFormat = &outlet.Format{
 	Batch: atom.Form.BatchFormat("https://hub.example.org"), Begin: []byte(atom.Form.Begin), End: []byte(atom.Form.End),
 	Head: func(b *feed.Batch) []byte {
 		return atom.Form.Head(nil, atom.Form.PushedPage("https://hub.example.org", b))
@@ -80,8 +87,8 @@ func TestCutIsTheBatch(t *testing.T) {
 	}{
 		"window":       {window, notification},
 		"memory":       {memory, notification},
-		"window, Atom": {window, atomFormat},
-		"memory, Atom": {memory, atomFormat},
+		"window, Atom": {window, AtomFormat},
+		"memory, Atom": {memory, AtomFormat},
 	} {
 		e, format := cutting(test.hub, 1000, 1<<20), test.format
 		all, err := log.Since(t.Context(), "demo", begin, 0)

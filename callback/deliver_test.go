@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/internal/outbound"
 )
 
 func TestDeliver(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		w.publish("old", 3)
 		c := w.listen("a.example")
 		c.url += "?key=a%2Fb&x"
@@ -50,7 +51,7 @@ func TestDeliver(t *testing.T) {
 func TestEvery(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{MaxChanges: 10})
+		w := newLongWorld(t, callback.Options{MaxChanges: 10})
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Terms: subscription.Terms{Every: 10 * time.Minute}})
 		took := func(want int) {
@@ -96,7 +97,7 @@ func TestFailsForAnHour(t *testing.T) {
 	long(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, id := w.subscribed()
 		c.says(status(500))
 		w.published("first", 2)
@@ -128,7 +129,7 @@ func TestBackoff(t *testing.T) {
 	long(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, _ := w.subscribed()
 		c.says(status(503))
 		w.publish("a", 1)
@@ -153,7 +154,7 @@ func TestNewChangesTryAgain(t *testing.T) {
 	long(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, _ := w.subscribed()
 		c.says(status(500))
 		for range 2000 {
@@ -190,7 +191,7 @@ func TestNewChangesTryAgain(t *testing.T) {
 func TestStatuses(t *testing.T) {
 	for _, code := range []int{301, 307, 400, 404, 429, 500} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				c, id := w.subscribed()
 				c.says(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Location", "http://a.example/elsewhere")
@@ -215,7 +216,7 @@ func TestStatuses(t *testing.T) {
 func TestGoneEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, id := w.subscribed()
 		c.says(status(410))
 		w.published("a", 1)
@@ -228,12 +229,8 @@ func TestGoneEnds(t *testing.T) {
 			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
 		}
 		w.settled()
-		e := w.engine
-		st := e.lock()
-		left := len(st.topics) + len(st.slots.hosts) + len(st.schedule)
-		st.unlock()
-		if p := e.present(); p.subscriptions != 0 || left != subscription.Shards {
-			t.Errorf("something is left: %+v", p)
+		if n, sets := w.gauge("subscriptions"), w.engine.Following(); n != 0 || len(sets) != 0 {
+			t.Errorf("%d subscriptions are left, of the sets %v", n, sets)
 		}
 	})
 }
@@ -254,7 +251,7 @@ func TestRetryAfter(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newLongWorld(t, Options{})
+				w := newLongWorld(t, callback.Options{})
 				c, _ := w.subscribed()
 				c.says(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Retry-After", test.value())
@@ -275,4 +272,31 @@ func TestRetryAfter(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A callback that answered 413 for a while gets its backlog in large deliveries again
+// once it is well.
+func TestTooLargeIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, callback.Options{})
+		c, _ := w.subscribed()
+		c.says(status(http.StatusRequestEntityTooLarge))
+		for range 2 {
+			w.publish("a", 1000)
+		}
+		time.Sleep(15 * time.Second)               // by then a delivery has one change
+		if tries, _, _ := c.counts(); tries > 20 { // not even one change fits: it is tried again as after any other failure
+			t.Errorf("%d tries in 15 seconds", tries)
+		}
+		c.says(nil)
+		w.pass(lastRetry * 6 / 5)
+		c.check(0, 2000)
+		if _, took, _ := c.counts(); took > 20 {
+			t.Errorf("2,000 changes took %d deliveries", took)
+		}
+		if n := len(c.last().doc.Items); n < 500 {
+			t.Errorf("the last delivery has %d changes", n)
+		}
+	})
 }

@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"encoding/json"
@@ -33,7 +33,7 @@ func (w *world) desk(o websub.Options) *desk {
 		}
 		return problem.Write(w, r, err)
 	}
-	return &desk{w.t, problem.Adapter{Logger: w.engine.opts.Logger, Write: write},
+	return &desk{w.t, problem.Adapter{Logger: w.logger, Write: write},
 		websub.NewServer(w.engine, w.registry, w.log, check, base, o), "alice", nil}
 }
 

@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 )
 
@@ -84,7 +85,7 @@ func TestManyNamesOfOneAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+				w := newWorld(t, callback.Options{})
 				p := &pit{addr: netip.MustParseAddr("198.51.100.7"), hangs: func(*http.Request) bool { return true }}
 				w.net.Serve("198.51.100.7:80", p)
 				const n = 3000
@@ -120,7 +121,7 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 	for name, machine := range map[string]string{"by name": "tarpit.example", "by address": "198.51.100.7"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, Options{})
+				w := newWorld(t, callback.Options{})
 				p := &pit{addr: netip.MustParseAddr("198.51.100.7"), hangs: func(r *http.Request) bool { return r.Method == http.MethodPost }}
 				w.names.Store(machine, p.addr)
 				host := func(i int) string { return fmt.Sprintf("%s:%d", machine, 10_000+i) }
@@ -130,7 +131,7 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 				}
 				w.publish("first", 1)
 				w.flood(p, n, host)
-				if got := w.engine.present().subscriptions; got != n {
+				if got := w.gauge("subscriptions"); got != n {
 					t.Fatalf("there are %d subscriptions", got)
 				}
 				w.published("second", 1)
@@ -149,7 +150,7 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 				if took := time.Since(begin); took > time.Second {
 					t.Errorf("the hub took %v to stop", took)
 				}
-				w.start(Options{})
+				w.start(callback.Options{})
 			})
 		})
 	}
@@ -158,12 +159,12 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 // The first delivery to a callback has less time than those behind it. A callback that is
 // slow gets it again, with all of the time.
 func TestFirstDeliveryIsShort(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(8 * time.Second) })
 		w.published("a", 1)
 		w.pass(5500 * time.Millisecond) // the next try begins after 5.8 s at the earliest
-		if n := w.engine.present().inFlight; n != 0 {
+		if n := w.gauge("in_flight"); n != 0 {
 			t.Errorf("%d requests are in flight", n)
 		}
 		w.pass(20 * time.Second)

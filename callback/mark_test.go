@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"strconv"
@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 )
 
 // A destination that drops repeats as docs/callbacks.md says loses nothing when positions
 // begin anew, or when the log has lost its tail.
 func TestMark(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 4)
 		c := w.listen("a.example")
 		c.says(status(500)) // so that something is delivered twice

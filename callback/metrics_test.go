@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -49,7 +50,7 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newLongWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
+		w := newLongWorld(t, callback.Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		r.is(map[string]float64{
 			"rshub_callback_claims": subscription.Shards, "rshub_callback_claims_gained_total": subscription.Shards, "rshub_callback_claims_lost_total": 0,
 			"rshub_callback_subscriptions": 0, attemptsOf("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
@@ -100,7 +101,7 @@ func TestMetricsAfterAStart(t *testing.T) {
 	}
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, _ := w.subscribed()
 		w.published("a", 1)
 		c.says(status(500))
@@ -109,7 +110,7 @@ func TestMetricsAfterAStart(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.shutdown()
 		r := reader{t, prometheus.NewRegistry()}
-		w.start(Options{Metrics: r.registry})
+		w.start(callback.Options{Metrics: r.registry})
 		r.is(map[string]float64{"rshub_callback_failing": 1, lagChanges: 1, lagSeconds: 7200})
 		time.Sleep(6 * time.Minute) // longer than any wait for a try
 		if got := metricstest.Values(t, r.registry)[lagSeconds]; got < 3960 || got > 3961 {
@@ -122,7 +123,7 @@ func TestMetricsOfEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newLongWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
+		w := newLongWorld(t, callback.Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
 
 		c := w.listen("unsubscribes.example")
@@ -161,7 +162,7 @@ func TestMetricsOfGapsAndClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, Options{Metrics: r.registry, Meter: meter.New(r.registry)})
+		w := newWorld(t, callback.Options{Metrics: r.registry, Meter: meter.New(r.registry)})
 		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		w.publish("a", 50)
 		if _, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {

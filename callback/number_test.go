@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -41,12 +42,12 @@ func TestDeliveryNumber(t *testing.T) {
 		{"nothing", func(*testing.T, *world, *callee, subscription.ID) {}},
 		{"restart", func(_ *testing.T, w *world, _ *callee, _ subscription.ID) {
 			w.shutdown()
-			w.start(Options{})
+			w.start(callback.Options{})
 		}},
 		{"crash before the progress was saved", func(_ *testing.T, w *world, _ *callee, _ subscription.ID) {
 			w.pass(time.Millisecond)
 			w.crash()
-			w.start(Options{})
+			w.start(callback.Options{})
 		}},
 		{"renewal", func(_ *testing.T, w *world, c *callee, _ subscription.ID) {
 			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "new"}})
@@ -65,7 +66,7 @@ func TestDeliveryNumber(t *testing.T) {
 			w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 			w.pass(time.Second)
 			w.crash()
-			w.start(Options{})
+			w.start(callback.Options{})
 			w.subscribe(c)
 		}},
 		{"restore of an older record", func(t *testing.T, w *world, _ *callee, id subscription.ID) {
@@ -80,13 +81,13 @@ func TestDeliveryNumber(t *testing.T) {
 			w.pass(saveEvery)
 			w.crash()
 			ok(t, keep.Apply(t.Context(), map[string][]byte{key: old}, false))
-			w.start(Options{})
+			w.start(callback.Options{})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newLongWorld(t, Options{})
+				w := newLongWorld(t, callback.Options{})
 				c, id := w.subscribed()
 				w.published("a", 1)
 				w.pass(time.Millisecond)
@@ -130,7 +131,7 @@ func TestDeliveryNumber(t *testing.T) {
 
 // The body names the gap that the header names, so that the signature covers it.
 func TestGapInTheBody(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		c, _ := w.subscribed()
 		w.published("a", 5)
@@ -141,7 +142,7 @@ func TestGapInTheBody(t *testing.T) {
 			t.Fatalf("Trim() = %d, %v", removed, err)
 		}
 		w.crash() // otherwise the window still has all of it
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.sent(subscription.Request{Mode: subscription.Retry, Callback: c.url}) // the next try may be due only in a minute
 		d := c.last()
 		if _, gap := d.number(t); gap == "" || gap != d.header.Get("RS-Gap") {

@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -19,11 +20,11 @@ func TestReplacedStaysReplaced(t *testing.T) {
 	t.Parallel()
 	restart := func(w *world) {
 		w.crash()
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.pass(time.Minute)
 	}
 	t.Run("renewals", func(t *testing.T) {
-		inWorld(t, Options{}, func(t *testing.T, w *world) {
+		inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 			c, id := w.subscribed()
 			c.agrees(status(http.StatusInternalServerError))
 			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "first"}}) // is tried again soon
@@ -39,7 +40,7 @@ func TestReplacedStaysReplaced(t *testing.T) {
 		})
 	})
 	t.Run("removal", func(t *testing.T) {
-		inWorld(t, Options{}, func(t *testing.T, w *world) {
+		inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 			c, id := w.subscribed()
 			c.agrees(status(http.StatusInternalServerError))
 			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
@@ -54,7 +55,7 @@ func TestReplacedStaysReplaced(t *testing.T) {
 		})
 	})
 	t.Run("moves", func(t *testing.T) {
-		inWorld(t, Options{}, func(t *testing.T, w *world) {
+		inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 			c, _ := w.subscribed()
 			w.published("a", 3)
 			w.pass(time.Second)
@@ -70,7 +71,7 @@ func TestReplacedStaysReplaced(t *testing.T) {
 
 // Of two moves the later one counts, also if the store fails while the first is carried out.
 func TestMovesInOrder(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		w.published("a", 3)
 		w.pass(time.Second)
@@ -89,7 +90,7 @@ func TestMovesInOrder(t *testing.T) {
 // A removal removes also what is in the store without the hub's knowledge: the store was asked
 // to keep it, and its answer was lost.
 func TestRemoveWhatIsKeptUnknown(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.store.commits(func(_ subscription.Changes, commit func() error) error { return errors.Join(feed.ErrUnknown, commit()) })
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
@@ -112,7 +113,7 @@ func (w *world) operates(mode subscription.Mode, callback string) {
 // An operator's request does not wait behind a subscriber's request about the same subscription,
 // which waits for a slot.
 func TestOperatorWaitsInNoLine(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		var id subscription.ID
 		var last string
@@ -133,7 +134,7 @@ func TestOperatorWaitsInNoLine(t *testing.T) {
 // A shard's inbox that subscribers have filled does not keep operators out.
 func TestOperatorInAFullInbox(t *testing.T) {
 	long(t)
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		c.agrees(hang)
 		for i, n := 0, 0; n < subscription.InboxMax; i++ {
@@ -154,7 +155,7 @@ func TestOperatorInAFullInbox(t *testing.T) {
 func TestFailingAfterAMove(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/a"}}})
 		w.published("a", 3)
@@ -170,12 +171,12 @@ func TestFailingAfterAMove(t *testing.T) {
 		w.pass(10 * time.Second)
 		w.store.hook.Store(nil)
 		w.pass(10 * time.Second)
-		if n := w.engine.present().failing; n != 1 {
+		if n := w.gauge("failing"); n != 1 {
 			t.Errorf("while it fails, %d are failing", n)
 		}
 		c.says(nil)
 		w.pass(10 * time.Minute)
-		if n := w.engine.present().failing; n != 0 {
+		if n := w.gauge("failing"); n != 0 {
 			t.Errorf("at the end, %d are failing", n)
 		}
 	})
@@ -185,7 +186,7 @@ func TestFailingAfterAMove(t *testing.T) {
 func TestEveryAfterADeletedSet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Every: 12 * time.Minute}})
 		c.says(status(http.StatusInternalServerError))
@@ -207,7 +208,7 @@ func TestEveryAfterADeletedSet(t *testing.T) {
 func TestNextByAWrongClock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, id := w.subscribed()
 		c.says(status(http.StatusInternalServerError))
 		w.published("a", 3)
@@ -220,8 +221,8 @@ func TestNextByAWrongClock(t *testing.T) {
 		ok(t, w.registry.Commit(t.Context(), claims[0], subscription.Changes{Put: []subscription.Record{r}}))
 		ok(t, w.registry.Release(t.Context(), claims))
 		c.says(nil)
-		w.start(Options{})
-		w.drop(func(i int) bool { return i != id.Shard() }) // the inboxes of all shards are looked at twice a second
+		w.lose(func(i int) bool { return i != id.Shard() }) // the inboxes of all shards are looked at twice a second
+		w.start(callback.Options{})
 		w.pass(longestWait + time.Second)
 		c.check(0, 3)
 	})
@@ -232,7 +233,7 @@ func TestNextByAWrongClock(t *testing.T) {
 func TestGapOfAnotherSet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, _ := w.subscribed()
 		w.published("a", 5)
 		c.says(status(http.StatusInternalServerError))
@@ -245,7 +246,7 @@ func TestGapOfAnotherSet(t *testing.T) {
 		if _, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {
 			t.Fatal(err)
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.pass(time.Minute)
 		if h := c.last().header; h.Get("RS-Gap") != "6-" || h.Get("RS-Previous") != "40" {
 			t.Errorf("RS-Gap %q, RS-Previous %q", h.Get("RS-Gap"), h.Get("RS-Previous"))

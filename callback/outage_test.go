@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"cmp"
@@ -8,13 +8,13 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	promtest "github.com/prometheus/client_golang/prometheus/testutil"
-
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog"
@@ -34,6 +34,9 @@ type outage struct {
 
 	damaged atomic.Bool // what it has cannot be loaded
 
+	lost atomic.Pointer[func(shard int) bool]                  // shards that other hubs have; nil means none
+	load func(shard int) iter.Seq2[subscription.Record, error] // what Load does instead; nil means that it loads
+
 	alone atomic.Bool  // Join gets no answer
 	stuck atomic.Int32 // commits to this shard hang, if it is not 0
 
@@ -45,6 +48,11 @@ func (o *outage) is(failing bool) error {
 		return fmt.Errorf("%w: no answer", feed.ErrUnavailable)
 	}
 	return nil
+}
+
+func (o *outage) isLost(shard int) bool {
+	lost := o.lost.Load()
+	return lost != nil && (*lost)(shard)
 }
 
 func (o *outage) ClaimFor() time.Duration { return cmp.Or(o.claimFor, o.Disk.ClaimFor()) }
@@ -71,14 +79,14 @@ func (o *outage) Acquire(ctx context.Context, shards []int) ([]claim.Claim, erro
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
-	return o.Disk.Acquire(ctx, shards)
+	return o.Disk.Acquire(ctx, slices.DeleteFunc(slices.Clone(shards), o.isLost))
 }
 
 func (o *outage) Renew(ctx context.Context, claims []claim.Claim) ([]claim.Claim, error) {
 	if err := o.is(false); err != nil {
 		return nil, err
 	}
-	return o.Disk.Renew(ctx, claims)
+	return o.Disk.Renew(ctx, slices.DeleteFunc(slices.Clone(claims), func(c claim.Claim) bool { return o.isLost(c.Shard) }))
 }
 
 func (o *outage) Release(ctx context.Context, claims []claim.Claim) error {
@@ -103,6 +111,9 @@ func (o *outage) Load(ctx context.Context, shard int) iter.Seq2[subscription.Rec
 	}
 	if err := o.is(false); err != nil {
 		return func(yield func(subscription.Record, error) bool) { yield(subscription.Record{}, err) }
+	}
+	if o.load != nil {
+		return o.load(shard)
 	}
 	return o.Disk.Load(ctx, shard)
 }
@@ -147,7 +158,7 @@ func (o *outage) commits(hook func(changes subscription.Changes, commit func() e
 // A hub that hands a shard over tries to save its progress until that is done, and keeps
 // the claim until then.
 func TestYieldSavesLate(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		time.Sleep(time.Second)
 		w.store.full.Store(true)
@@ -164,8 +175,8 @@ func TestYieldSavesLate(t *testing.T) {
 			t.Fatal("it gave up what it could not save")
 		default:
 		}
-		if p := w.engine.present(); p.claims != 1 {
-			t.Errorf("it has %d claims while it waits", p.claims)
+		if n := w.gauge("claims"); n != 1 {
+			t.Errorf("it has %d claims while it waits", n)
 		}
 		w.store.full.Store(false)
 		<-done
@@ -175,7 +186,7 @@ func TestYieldSavesLate(t *testing.T) {
 		if r := w.saved(id); r.Cursor != w.head() {
 			t.Errorf("saved %v, want %v", r.Cursor, w.head())
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.settled()
 		c.check(0, 3)
 	})
@@ -193,7 +204,7 @@ func TestOutageDuringVerification(t *testing.T) {
 		{"the claim is lost", func(o *outage) *atomic.Bool { return &o.down }, 2},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				fails := test.down(w.store)
 				c := w.listen("a.example")
 				c.agrees(func(w http.ResponseWriter, r *http.Request) {
@@ -225,12 +236,12 @@ func TestOutageDuringVerification(t *testing.T) {
 // TestClaimsEndTogether checks that claims on all shards that end together are not logged one by one.
 func TestClaimsEndTogether(t *testing.T) {
 	var log testutil.Log
-	inWorld(t, Options{Logger: log.Logger(slog.LevelInfo)}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{Logger: log.Logger(slog.LevelInfo)}, func(t *testing.T, w *world) {
 		time.Sleep(time.Second)
 		w.store.down.Store(true)
 		time.Sleep(time.Minute)
-		if p := w.engine.present(); p.claims != 0 {
-			t.Fatalf("got %d claims, want 0", p.claims)
+		if n := w.gauge("claims"); n != 0 {
+			t.Fatalf("got %d claims, want 0", n)
 		}
 		// Both the shards and the Keeper notice that claims ended; each logs that once.
 		shards := strings.Count(log.String(), "claims not renewed in time")
@@ -244,7 +255,7 @@ func TestClaimsEndTogether(t *testing.T) {
 // A subscription that is to end while the store fails gets nothing more, and ends once
 // the store is back.
 func TestOutageAtTheEnd(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		c.says(status(410))
 		w.store.full.Store(true)
@@ -265,13 +276,13 @@ func TestOutageAtTheEnd(t *testing.T) {
 
 // A part of the store that does not answer costs no claims of others.
 func TestJoinHangs(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		w.store.alone.Store(true)
 		time.Sleep(20 * time.Second)
 		w.published("a", 1)
 		c.check(0, 1)
-		if lost := promtest.ToFloat64(w.engine.metrics.claimsLost); lost != 0 {
+		if lost := w.gauge("claims_lost_total"); lost != 0 {
 			t.Errorf("%v claims were lost", lost)
 		}
 	})
@@ -279,7 +290,7 @@ func TestJoinHangs(t *testing.T) {
 
 // A shard whose commits hang delays the progress of no other.
 func TestOneShardHangs(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		stuck, good := w.listen("a.example"), w.listen("b.example")
 		other, id := w.subscribe(stuck), w.subscribe(good)
 		time.Sleep(time.Second)
@@ -292,7 +303,7 @@ func TestOneShardHangs(t *testing.T) {
 			t.Errorf("saved %v, want %v", r.Cursor, w.head())
 		}
 		w.store.stuck.Store(0)
-		w.pass(saveTime + 2*saveAgain)
+		w.pass(7 * time.Second)
 		if r := w.saved(other); r.Cursor != w.head() {
 			t.Errorf("afterwards %v, want %v", r.Cursor, w.head())
 		}
@@ -301,12 +312,12 @@ func TestOneShardHangs(t *testing.T) {
 
 // A shard that cannot be read is not taken for an empty one.
 func TestDamagedStore(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		w.crash()
 		w.publish("a", 3)
 		w.store.damaged.Store(true)
-		w.start(Options{})
+		w.start(callback.Options{})
 		time.Sleep(10 * time.Second)
 		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		time.Sleep(10 * time.Second)

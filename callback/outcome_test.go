@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 )
 
@@ -20,7 +21,7 @@ type told struct {
 	delivered int
 }
 
-func (a *told) Called(o Outcome) {
+func (a *told) Called(o callback.Outcome) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outcomes = append(a.outcomes, fmt.Sprintf("%s %s %d %t %q by %s", o.Set, o.Kind, o.Status, o.Final, o.Error, o.By))
@@ -37,7 +38,7 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := &told{}
-		w := newWorld(t, Options{Activity: a})
+		w := newWorld(t, callback.Options{Activity: a})
 		check := func(step string, want ...string) {
 			t.Helper()
 			a.mu.Lock()

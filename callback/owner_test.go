@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"net/http"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 )
@@ -17,7 +18,7 @@ var stranger = subscription.ByAddress(netip.MustParseAddr("192.0.2.66"))
 // A callback confirms everything. A stranger's request changes nothing of the
 // subscription but the end of its lease, also when it was accepted before there was one.
 func TestStrangersRenewal(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		c.agrees(status(http.StatusServiceUnavailable)) // so that both requests wait
 		own := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Lease: time.Hour}
@@ -64,7 +65,7 @@ func TestStrangersRenewal(t *testing.T) {
 func TestStrangersRequest(t *testing.T) {
 	for name, terms := range registrytest.Terms(t) {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
 				c.agrees(status(http.StatusServiceUnavailable)) // so that both requests wait
 				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour})
@@ -82,7 +83,7 @@ func TestStrangersRequest(t *testing.T) {
 // Without a secret a stranger can prolong a lease, but not shorten it, and the callback is
 // told the lease that it has.
 func TestStrangersLease(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour})
 		for _, lease := range []time.Duration{5 * time.Minute, 2 * time.Hour} {

@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 )
@@ -16,7 +17,7 @@ import (
 func TestFullStore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c := w.listen("a.example")
 		renew := func(i int) subscription.ID {
 			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: fmt.Sprint(c.url, "?n=", i), Start: w.head()})
@@ -36,7 +37,7 @@ func TestFullStore(t *testing.T) {
 		if _, took, asked := c.counts(); took != 18 || asked != 17 {
 			t.Errorf("%d deliveries, want 18; asked %d times, want 17", took, asked)
 		}
-		if n := w.engine.present().inFlight; n != 0 {
+		if n := w.gauge("in_flight"); n != 0 {
 			t.Errorf("%d requests are in flight", n)
 		}
 		w.store.tight.Store(false)
@@ -56,7 +57,7 @@ func TestFullStore(t *testing.T) {
 			t.Errorf("the shutdown took %v", took)
 		}
 		w.store.tight.Store(false)
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.pass(time.Second)
 		if c.questions() != 19 {
 			t.Errorf("asked %d times, want 19", c.questions())
@@ -72,7 +73,7 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 		t.Run(fmt.Sprint("agrees ", agrees), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newLongWorld(t, Options{})
+				w := newLongWorld(t, callback.Options{})
 				c := w.listen("a.example")
 				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
 				c.says(status(503))
@@ -86,7 +87,7 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 				if !agrees {
 					c.agrees(status(404))
 				}
-				w.start(Options{})
+				w.start(callback.Options{})
 				w.pass(time.Minute)
 				q := c.asked[1].URL.Query()
 				if q.Get("hub.mode") != "subscribe" || q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
@@ -107,7 +108,7 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 // A renewal with another filter goes on where the callback was told. The new filter may
 // want what the old one left out, and misses nothing of it.
 func TestRenewalWithAnotherFilter(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.publish("x", 1)
@@ -145,7 +146,7 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 // An operator moves a subscription while a confirmed renewal with another filter waits for the
 // store. The renewal does not move it again.
 func TestMoveBeforeARenewalIsKept(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.published("x", 3)
@@ -167,7 +168,7 @@ func TestMoveBeforeARenewalIsKept(t *testing.T) {
 func TestRequestsReplaceEachOther(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, id := w.subscribed()
 		c.agrees(hang)
 		for range 300 {
@@ -196,7 +197,7 @@ func TestRequestsReplaceEachOther(t *testing.T) {
 func TestOperatorGoesFirst(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c, id := w.subscribed()
 		w.published("a", 1)
 		c.agrees(hang)
@@ -228,7 +229,7 @@ func TestSlowQuestions(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []subscription.Mode{subscription.Remove, subscription.Subscribe} {
 		t.Run(string(mode), func(t *testing.T) {
-			inWorld(t, Options{InFlight: 64}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{InFlight: 64}, func(t *testing.T, w *world) {
 				good := w.listen("good.example")
 				w.subscribe(good)
 				var bad []*callee
@@ -266,7 +267,7 @@ func TestSlowQuestions(t *testing.T) {
 
 // A callback that unsubscribes and subscribes again gets one delivery at a time.
 func TestUnsubscribeCancels(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		var now, cancelled atomic.Int32
 		c.says(func(w http.ResponseWriter, r *http.Request) {
@@ -293,31 +294,12 @@ func TestUnsubscribeCancels(t *testing.T) {
 	})
 }
 
-func TestStandingByADelivery(t *testing.T) {
-	asked := subscription.Attempt{Kind: "subscribe", Status: 200}
-	sent := subscription.Attempt{Kind: "deliver", Status: 204, Took: time.Millisecond}
-	slow, failed := sent, sent
-	slow.Took, failed.Error = 2*slowAfter, "no answer in time"
-	for _, test := range []struct {
-		last   []subscription.Attempt
-		failed int
-		want   standing
-	}{
-		{nil, 0, untried}, {nil, 1, doubtful}, {[]subscription.Attempt{asked}, 0, untried}, {[]subscription.Attempt{sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 0, proven},
-		{[]subscription.Attempt{sent, slow}, 0, doubtful}, {[]subscription.Attempt{sent, failed}, 1, doubtful}, {[]subscription.Attempt{failed, sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 3, doubtful},
-	} {
-		if got := standingOf(test.last, test.failed); got != test.want {
-			t.Errorf("after %+v, failed %d times, its standing is %d, want %d", test.last, test.failed, got, test.want)
-		}
-	}
-}
-
 // A subscriber asks twice while the callback cannot answer. Its subscription starts where
 // the first request said, also when the next hub makes it.
 func TestFirstStartCounts(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		t.Run(fmt.Sprint("crash=", crash), func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
 				c.agrees(status(http.StatusServiceUnavailable))
 				var id subscription.ID
@@ -334,7 +316,7 @@ func TestFirstStartCounts(t *testing.T) {
 				if crash {
 					time.Sleep(time.Second)
 					w.crash()
-					w.start(Options{})
+					w.start(callback.Options{})
 				}
 				c.agrees(nil)
 				w.pass(time.Minute)
@@ -349,7 +331,7 @@ func TestFirstStartCounts(t *testing.T) {
 func TestConfirmedIsKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c := w.listen("a.example")
 		w.store.tight.Store(true)
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})

@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"net/http"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 )
@@ -73,7 +74,7 @@ func deliveries(c *callee) int { tries, _, _ := c.counts(); return tries }
 
 // A subscription may be removed before the hub has looked at the rights of whoever made it.
 func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
-	inWorld(t, Options{Rights: newRegister()}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{Rights: newRegister()}, func(t *testing.T, w *world) {
 		c := w.listen("quick.example")
 		w.publish("a", 1)
 		for range 3 {
@@ -98,7 +99,7 @@ func TestRightsEnd(t *testing.T) {
 	r := newRegister()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{Rights: r})
+		w := newLongWorld(t, callback.Options{Rights: r})
 		idle, failing, slow, other := w.listen("idle.example"), w.listen("failing.example"), w.listen("slow.example"), w.listen("other.example")
 		failing.says(status(http.StatusInternalServerError))
 		slow.says(hang)
@@ -138,7 +139,7 @@ func TestRightsEnd(t *testing.T) {
 
 		// Another hub sees what ended, too. Somebody else may subscribe the callback now.
 		w.shutdown()
-		w.start(Options{Rights: r})
+		w.start(callback.Options{Rights: r})
 		w.published("e", 1)
 		again := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: idle.url, By: bob, Start: w.head()})
 		if record := w.saved(again); !record.Ended.IsZero() || record.Why != "" || record.By != bob || again != ids[0] {
@@ -165,7 +166,7 @@ func TestRightsOfIdle(t *testing.T) {
 	r := newRegister()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{Rights: r})
+		w := newLongWorld(t, callback.Options{Rights: r})
 		for i := range 20 {
 			w.subscribe(w.listen(string(rune('a'+i)) + ".example"))
 		}
@@ -190,7 +191,7 @@ func TestTokenExpires(t *testing.T) {
 	r := newRegister()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{Rights: r})
+		w := newLongWorld(t, callback.Options{Rights: r})
 		c := w.listen("a.example")
 		begin := time.Now()
 		ask := func(until time.Time) subscription.ID {
@@ -232,7 +233,7 @@ func TestTokenExpiresLater(t *testing.T) {
 	r := newRegister()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{Rights: r})
+		w := newLongWorld(t, callback.Options{Rights: r})
 		c := w.listen("a.example")
 		w.publish("a", 1)
 		begin := time.Now()
@@ -265,7 +266,7 @@ func TestTokenExpiredHere(t *testing.T) {
 	r := newRegister()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{Rights: r})
+		w := newLongWorld(t, callback.Options{Rights: r})
 		c := w.listen("a.example")
 		w.publish("a", 1)
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Terms: subscription.Terms{Every: 12 * time.Minute}})
@@ -292,12 +293,12 @@ func TestUnheardOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		heard, never := w.listen("heard.example"), w.listen("never.example")
 		first := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: heard.url, By: "token new", Start: w.head()})
 		second := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: never.url, By: "token wrong", Start: w.head()})
 		w.shutdown()
-		w.start(Options{Rights: r})
+		w.start(callback.Options{Rights: r})
 		w.publish("a", 1)
 		time.Sleep(30 * time.Second)
 		if deliveries(heard)+deliveries(never) != 0 || !w.saved(first).Ended.IsZero() {
@@ -326,13 +327,13 @@ func TestUnheardOf(t *testing.T) {
 func TestTakenOverUnheardOf(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
 		time.Sleep(2 * unsureFor) // it is no longer new
 		w.shutdown()
 		r := newRegister()
-		w.start(Options{Rights: r})
+		w.start(callback.Options{Rights: r})
 		w.publish("a", 1)
 		w.pass(30 * time.Second)
 		if record := w.saved(id); deliveries(c) != 0 || !record.Ended.IsZero() {
@@ -356,7 +357,7 @@ func TestRightsEndDuringARenewal(t *testing.T) {
 	r := newRegister()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{Rights: r})
+		w := newLongWorld(t, callback.Options{Rights: r})
 		c, id := w.subscribed()
 		time.Sleep(unsureFor)
 		c.says(status(http.StatusInternalServerError))
@@ -386,7 +387,7 @@ func TestRightsEndInAForm(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRegister()
-		w := newLongWorld(t, Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": atomFormat}})
+		w := newLongWorld(t, callback.Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": callback.AtomFormat}})
 		made, asked := w.listen("made.example"), w.listen("asked.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: made.url, Form: "atom.xml", Lease: 5 * time.Minute})
 		r.remove(alice)
@@ -411,7 +412,7 @@ func TestRightsEndInAForm(t *testing.T) {
 // After a renewal with another secret both sign for a day. What is asked of a callback, and
 // what it is told, is signed too, and dated.
 func TestTwoSecrets(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		c.url += "?own=1"
 		ask := func(secret string) {

@@ -5,6 +5,9 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/rshub/rshub/callback/subscription"
 )
 
 // A nothing is a task that has nothing to do, of an owner.
@@ -178,5 +181,24 @@ func TestSlotsPassOver(t *testing.T) {
 	s.wait(b)
 	if s.limiters[limiterKey{permit: 2, name: "B"}] == nil || s.take() != b {
 		t.Errorf("it waits at %v", s.limiters)
+	}
+}
+
+func TestStandingByADelivery(t *testing.T) {
+	asked := subscription.Attempt{Kind: "subscribe", Status: 200}
+	sent := subscription.Attempt{Kind: "deliver", Status: 204, Took: time.Millisecond}
+	slow, failed := sent, sent
+	slow.Took, failed.Error = 2*slowAfter, "no answer in time"
+	for _, test := range []struct {
+		last   []subscription.Attempt
+		failed int
+		want   standing
+	}{
+		{nil, 0, untried}, {nil, 1, doubtful}, {[]subscription.Attempt{asked}, 0, untried}, {[]subscription.Attempt{sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 0, proven},
+		{[]subscription.Attempt{sent, slow}, 0, doubtful}, {[]subscription.Attempt{sent, failed}, 1, doubtful}, {[]subscription.Attempt{failed, sent}, 0, proven}, {[]subscription.Attempt{sent, asked}, 3, doubtful},
+	} {
+		if got := standingOf(test.last, test.failed); got != test.want {
+			t.Errorf("after %+v, failed %d times, its standing is %d, want %d", test.last, test.failed, got, test.want)
+		}
 	}
 }

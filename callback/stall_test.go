@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/callback/websub"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -17,7 +17,7 @@ import (
 
 // A gate holds up the answer of one read.
 type gate struct {
-	Follower
+	callback.Follower
 	shut atomic.Bool
 	open chan struct{}
 }
@@ -35,21 +35,14 @@ func (w *world) gated() *gate {
 	w.t.Helper()
 	w.shutdown()
 	g := &gate{Follower: w.hub, open: make(chan struct{})}
-	caller := websub.NewCaller(w.client, base, websub.CallerOptions{})
-	e, ran := New(w.store, w.store, w.log, g, caller, Options{}), make(chan struct{})
-	w.engine, w.ran = e, ran
-	go func() {
-		defer close(ran)
-		e.Run(context.Background())
-	}()
-	w.settled()
+	w.run(g, callback.Options{})
 	return g
 }
 
 // A shard is handed over while a delivery has its turn, and has not been sent. The next hub
 // sends it.
 func TestHandedOverBeforeItIsSent(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		g := w.gated()
 		c, _ := w.subscribed()
 		g.shut.Store(true)
@@ -65,7 +58,7 @@ func TestHandedOverBeforeItIsSent(t *testing.T) {
 		if tries := deliveries(c); tries != 0 {
 			t.Fatalf("the hub that leaves has delivered %d times", tries)
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 		c.check(0, 3)
 	})
 }
@@ -73,7 +66,7 @@ func TestHandedOverBeforeItIsSent(t *testing.T) {
 // A read that began before a publish may find nothing. It must not answer a subscription
 // that knows of the publish, which would wait for ever.
 func TestReadBeforePublish(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		g := w.gated()
 		w.publish("first", 1)
 		a, b := w.listen("a.example"), w.listen("b.example")

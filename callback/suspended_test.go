@@ -1,9 +1,10 @@
-package callback
+package callback_test
 
 import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 )
 
@@ -16,7 +17,7 @@ func TestSuspended(t *testing.T) {
 		"a denial":       func(w *world, c *callee) { w.send(subscription.Request{Mode: subscription.Remove, Callback: c.url}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				c, id := w.subscribed()
 				if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // by the other hub
 					t.Fatal(err)
@@ -34,7 +35,7 @@ func TestSuspended(t *testing.T) {
 
 // A hub alone goes on where it was when its machine wakes up.
 func TestWakesUp(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, _ := w.subscribed()
 		for i := range 3 {
 			w.clock.Add(int64(time.Hour))

@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -66,13 +67,13 @@ func TestHostileAnswers(t *testing.T) {
 		"informs endlessly": {hijack(drip(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100), "HTTP/1.1 103 Early Hints\r\n\r\n")), 15 * time.Second, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				c, id := w.subscribed()
 				w.published("first", 1) // which has less time
 				c.says(test.answer)
 				w.publish("a", 1)
 				w.pass(test.within + 50*time.Millisecond)
-				if n := w.engine.present().inFlight; n != 0 {
+				if n := w.gauge("in_flight"); n != 0 {
 					t.Fatalf("%d requests are in flight after %v", n, test.within)
 				}
 				w.pass(saveEvery)
@@ -99,7 +100,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 // A thousand callbacks that hang do not delay one that answers.
 func TestTarpits(t *testing.T) {
 	long(t)
-	inWorld(t, Options{InFlight: 128}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{InFlight: 128}, func(t *testing.T, w *world) {
 		good := w.listen("good.example")
 		w.subscribe(good)
 		w.published("first", 1) // so that the subscription is proven
@@ -109,7 +110,7 @@ func TestTarpits(t *testing.T) {
 			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
 		}
 		w.settled()
-		if n := w.engine.present().subscriptions; n != 1001 {
+		if n := w.gauge("subscriptions"); n != 1001 {
 			t.Fatalf("%d subscriptions", n)
 		}
 		var worst time.Duration
@@ -117,7 +118,7 @@ func TestTarpits(t *testing.T) {
 		for i := range 20 {
 			begin := time.Now()
 			w.published(fmt.Sprint("n", i), 1)
-			most = max(most, w.engine.present().inFlight)
+			most = max(most, w.gauge("in_flight"))
 			worst = max(worst, good.last().at.Sub(begin))
 			if _, took, _ := good.counts(); took != i+2 {
 				t.Fatalf("publish %d was not delivered at once", i)
@@ -142,7 +143,7 @@ func TestTarpits(t *testing.T) {
 
 // The memory overran a callback: it gets the oldest that is kept, marked.
 func TestGap(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		c, id := w.subscribed()
 		w.published("a", 5)
@@ -155,7 +156,7 @@ func TestGap(t *testing.T) {
 		}
 		w.crash() // otherwise the window still has all of it
 		w.inventory = true
-		w.start(Options{})
+		w.start(callback.Options{})
 		floor, err := w.log.State(t.Context(), "demo")
 		ok(t, err)
 		try := func() {
@@ -175,7 +176,7 @@ func TestGap(t *testing.T) {
 				t.Errorf("saved %+v", r.Progress)
 			}
 			w.shutdown()
-			w.start(Options{})
+			w.start(callback.Options{})
 			try()
 		}
 		c.says(nil)
@@ -195,7 +196,7 @@ func TestGap(t *testing.T) {
 
 // A subscription outlives its set, and follows the next of that name.
 func TestDeletedSet(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url}) // not made yet
 		w.published("a", 3)
@@ -216,7 +217,7 @@ func TestDeletedSet(t *testing.T) {
 // After a log has lost its tail, deliveries repeat rather than skip, and say so until one
 // of them succeeded.
 func TestDiverged(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 3)
 		c := w.listen("a.example")
 		start := w.head()
@@ -243,7 +244,7 @@ func TestDiverged(t *testing.T) {
 // What a filter leaves out moves the cursor without a POST, and the intervals
 // stay consecutive.
 func TestFilter(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 		w.published("x", 1)
@@ -261,7 +262,7 @@ func TestFilter(t *testing.T) {
 			t.Errorf("saved %+v", r.Progress)
 		}
 		w.crash()
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.publish("y", 1)
 		w.published("x", 1)
 		d := c.last()
@@ -282,7 +283,7 @@ func TestFilterPasses(t *testing.T) {
 		},
 		"shutdown": func(w *world, _ *callee) {
 			w.shutdown()
-			w.start(Options{})
+			w.start(callback.Options{})
 		},
 		"failure": func(w *world, c *callee) {
 			c.says(status(http.StatusInternalServerError))
@@ -291,17 +292,15 @@ func TestFilterPasses(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				c := w.listen("a.example")
 				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
 				first := w.publish("y", 2).Cursor
 				end := w.publish("y", 1).Cursor
 				w.settled()
-				st := w.engine.lock()
-				if s := st.shards[id.Shard()].subs[id]; !s.Cursor.IsZero() {
-					t.Errorf("what its filter left out has moved it to %v", s.Cursor)
+				if r := w.saved(id); !r.Cursor.IsZero() {
+					t.Errorf("what its filter left out has moved it to %v", r.Cursor)
 				}
-				st.unlock()
 				ask(w, c)
 				w.pass(saveEvery)
 				want := feed.Cursor{Micros: first.Micros - 2} // before the first of two entries
@@ -320,7 +319,7 @@ func TestFilterPasses(t *testing.T) {
 
 // A subscription passes a backlog that its filter leaves out without a POST.
 func TestFilterBacklog(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		for range 30 {
 			w.publish("y", 1000)
@@ -336,7 +335,7 @@ func TestFilterBacklog(t *testing.T) {
 // Progress is saved within 100 ms of a delivery, so a crash repeats no more than
 // that; a shutdown repeats nothing.
 func TestSaved(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		w.publish("a", 1)
 		w.pass(saveEvery)
@@ -345,14 +344,14 @@ func TestSaved(t *testing.T) {
 		}
 		w.published("b", 2) // not saved yet
 		w.crash()
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.settled()
 		if got := fmt.Sprint(c.locs()); got != "[a/0?a&b b/0?a&b b/1?a&b b/0?a&b b/1?a&b]" {
 			t.Errorf("after the crash: %s", got)
 		}
 		w.published("c", 1)
 		w.shutdown()
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.settled()
 		if got := len(c.locs()); got != 6 {
 			t.Errorf("%d changes after a shutdown, want 6", got)
@@ -363,7 +362,7 @@ func TestSaved(t *testing.T) {
 // Shutdown lets the requests under way end, but does not wait long for them, and starts
 // no new ones.
 func TestShutdown(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(handOverTime - 100*time.Millisecond) })
 		w.published("a", 1)
@@ -377,7 +376,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("saved %+v after %d tries", r.Progress, len(c.tries))
 		}
 		c.says(hang)
-		w.start(Options{})
+		w.start(callback.Options{})
 		begin = time.Now()
 		w.shutdown()
 		if took := time.Since(begin); took > time.Second {
@@ -386,7 +385,7 @@ func TestShutdown(t *testing.T) {
 		if r := w.saved(id); r.Cursor.Position != 1 || r.Failed != 0 {
 			t.Errorf("what was given up counts as a failure of the callback: %+v", r.Progress)
 		}
-		w.start(Options{})
+		w.start(callback.Options{})
 		ctx, cancel := context.WithTimeout(t.Context(), handOverTime/4)
 		defer cancel()
 		begin = time.Now()
@@ -396,7 +395,7 @@ func TestShutdown(t *testing.T) {
 			t.Errorf("with a deadline of %v it took %v", handOverTime/4, took)
 		}
 		c.says(nil)
-		w.start(Options{})
+		w.start(callback.Options{})
 		w.settled()
 		c.check(0, 2)
 	})
@@ -404,7 +403,7 @@ func TestShutdown(t *testing.T) {
 
 // A hub that lost a claim stops at once, and changes nothing.
 func TestClaimLost(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		stopped := make(chan struct{})
 		var once sync.Once
@@ -431,7 +430,7 @@ func TestClaimLost(t *testing.T) {
 // A gap begins where the last delivery ended, also when a filter has left out what came directly
 // after that. What the filter leaves out behind a gap is not in it.
 func TestGapWithFilter(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
 		c := w.listen("a.example")
 		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
@@ -450,7 +449,7 @@ func TestGapWithFilter(t *testing.T) {
 		state, err := w.log.State(t.Context(), "demo")
 		ok(t, err)
 		w.crash()
-		w.start(Options{})
+		w.start(callback.Options{})
 		c.says(nil)
 		w.sent(subscription.Request{Mode: subscription.Retry, Callback: c.url})
 		floor := fmt.Sprint(state.Floor.Position)
@@ -462,7 +461,7 @@ func TestGapWithFilter(t *testing.T) {
 
 // A request that cannot be read holds up no other.
 func TestBadRequest(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		shard := subscription.NewID("demo", "", c.url).Shard()
 		ok(t, w.log.Bucket("callback").Apply(t.Context(), map[string][]byte{"inbox/" + string([]byte{byte(shard), 0, 0, 0, 0, 0, 0, 0, 1}): []byte("no JSON")}, false))

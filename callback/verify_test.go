@@ -1,4 +1,4 @@
-package callback
+package callback_test
 
 import (
 	"crypto/hmac"
@@ -13,13 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
 func TestVerify(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		w.publish("a", 3)
 		c := w.listen("a.example")
 		for _, callback := range []string{c.url, c.url + "?", c.url + "?own=1&hub.mode=mine", c.url + "?own=%2f&"} {
@@ -56,7 +57,7 @@ func TestVerify(t *testing.T) {
 // Each request has a verify token of its own, which stays with it through retries and a crash.
 func TestVerifyToken(t *testing.T) {
 	rights := newRegister()
-	inWorld(t, Options{Rights: rights}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{Rights: rights}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		check := func(step string, want ...string) {
 			t.Helper()
@@ -81,7 +82,7 @@ func TestVerifyToken(t *testing.T) {
 		ask(subscription.Subscribe, "one")
 		check("first", `subscribe ["one"]`)
 		w.crash()
-		w.start(Options{Rights: rights})
+		w.start(callback.Options{Rights: rights})
 		time.Sleep(time.Minute)
 		check("after a crash", `subscribe ["one"]`, `subscribe ["one"]`, `subscribe ["one"]`)
 		c.agrees(nil)
@@ -125,7 +126,7 @@ func TestNotConfirmed(t *testing.T) {
 		"hangs": {hang, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inWorld(t, Options{}, func(t *testing.T, w *world) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 				wait := time.Second
 				if test.tries > 1 {
 					wait = time.Minute
@@ -159,7 +160,7 @@ func TestNotConfirmed(t *testing.T) {
 
 // A renewal keeps the cursor and replaces all else.
 func TestRenew(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "old"}, Lease: time.Hour})
 		c.says(status(500))
@@ -197,7 +198,7 @@ func TestRenew(t *testing.T) {
 }
 
 func TestUnsubscribe(t *testing.T) {
-	inWorld(t, Options{}, func(t *testing.T, w *world) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscribed()
 		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
 		q := c.asked[1].URL.Query()
@@ -218,7 +219,7 @@ func TestLeaseEnds(t *testing.T) {
 	long(t)
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		for i, answer := range []func(http.ResponseWriter, *http.Request){nil, status(500)} {
 			c := w.listen(fmt.Sprint("host", i, ".example"))
 			id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
@@ -255,7 +256,7 @@ func TestLeaseEnds(t *testing.T) {
 func TestExpiryWithoutASet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		w.publish("a", 1)
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second, Start: w.head()})
@@ -276,7 +277,7 @@ func TestExpiryWithoutASet(t *testing.T) {
 func TestRenewalAtTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, Options{})
+		w := newLongWorld(t, callback.Options{})
 		c := w.listen("a.example")
 		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
 		w.publish("a", 1)

@@ -1,10 +1,11 @@
-package callback
+package callback_test
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -17,6 +18,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rshub/rshub/callback"
+	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/callback/websub"
@@ -24,8 +29,10 @@ import (
 	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/hub"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 	"github.com/rshub/rshub/internal/testutil/pipetest"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -33,6 +40,32 @@ import (
 const base = "https://hub.example.org"
 
 func TestMain(m *testing.M) { memorytest.Main(m) }
+
+// Times that callers can rely on.
+const (
+	saveEvery    = 100 * time.Millisecond // progress is saved within this time of a delivery
+	firstRetry   = time.Second            // wait after the first failure
+	lastRetry    = 5 * time.Minute        // longest wait that the engine chooses
+	longestWait  = time.Hour              // longest wait that a callback may ask for
+	handOverTime = 800 * time.Millisecond // time that requests in flight have when a shard is handed over
+	skipEvery    = 10 * time.Second       // progress over what a filter left out is saved within this time
+	rightsEvery  = time.Second            // interval of the checks of rights
+	unsureFor    = 2 * time.Minute        // time that an unknown token has to become known
+	unsureRetry  = 5 * time.Second        // interval of the checks during this time
+)
+
+// An engine is what the tests of this package test.
+type engine interface {
+	websub.Requests
+	Run(ctx context.Context)
+	Shutdown(ctx context.Context)
+	Following() map[string]callback.Following
+}
+
+// newEngine returns the engine under test.
+func newEngine(r subscription.Registry, c claim.Store, l callback.Log, f callback.Follower, to outlet.Outlet, o callback.Options) engine {
+	return callback.New(r, c, l, f, to, o)
+}
 
 // long skips a test with -short: one that takes long with the race detector, and does
 // what shorter tests do, only more often or for longer.
@@ -50,8 +83,11 @@ type world struct {
 	hub      *hub.Hub
 	registry registrytest.Disk
 	store    *outage // the registry that the engine has
-	engine   *Engine
-	ran      chan struct{} // closed when Run has returned
+	engine   engine
+	kill     context.CancelFunc  // ends the context of Run
+	ran      chan struct{}       // closed when Run has returned
+	metrics  prometheus.Gatherer // metrics of the engine
+	logger   *slog.Logger        // logger of the engine
 	net      *pipetest.Network
 	client   *outbound.Client
 	clock    atomic.Int64 // of claims, besides the fake time
@@ -60,21 +96,21 @@ type world struct {
 	inventory bool // the hub keeps inventories; set before start
 }
 
-func newWorld(t testing.TB, o Options) *world {
+func newWorld(t testing.TB, o callback.Options) *world {
 	t.Helper()
 	return newWorldWithClaims(t, o, 0)
 }
 
 // newLongWorld is newWorld for tests in which minutes pass, unless they are about claims: theirs
 // last an hour. Otherwise most of the test would be renewals of 256 claims twice a second.
-func newLongWorld(t testing.TB, o Options) *world {
+func newLongWorld(t testing.TB, o callback.Options) *world {
 	t.Helper()
 	return newWorldWithClaims(t, o, time.Hour)
 }
 
 // newWorldWithClaims is newWorld with claims that last claimFor, or as long as those of a hub on
 // disk if claimFor is zero.
-func newWorldWithClaims(t testing.TB, o Options, claimFor time.Duration) *world {
+func newWorldWithClaims(t testing.TB, o callback.Options, claimFor time.Duration) *world {
 	t.Helper()
 	w := &world{t: t, log: memorytest.Open(t), net: &pipetest.Network{}}
 	w.hub = hub.New(w.log, hub.Options{Base: base})
@@ -87,7 +123,7 @@ func newWorldWithClaims(t testing.TB, o Options, claimFor time.Duration) *world 
 }
 
 // inWorld runs a test in fake time, in a world of its own.
-func inWorld(t *testing.T, o Options, test func(t *testing.T, w *world)) {
+func inWorld(t *testing.T, o callback.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, o)) })
@@ -101,22 +137,47 @@ func ok(t testing.TB, err error) {
 }
 
 // start begins to run an engine, which claims every shard.
-func (w *world) start(o Options) {
+func (w *world) start(o callback.Options) {
 	w.t.Helper()
 	w.client = outbound.New(outbound.Options{Dial: w.net.Dial, Resolve: func(_ context.Context, name string) (netip.Addr, error) {
 		addr, _ := w.names.Load(name)
 		known, _ := addr.(netip.Addr)
 		return known, nil
 	}})
+	w.run(w.hub, o)
+}
+
+// run begins to run an engine with a follower, which calls callbacks with the client.
+func (w *world) run(f callback.Follower, o callback.Options) {
+	w.t.Helper()
 	o.Clock = func() time.Duration { return time.Duration(w.clock.Load()) }
-	caller := websub.NewCaller(w.client, base, websub.CallerOptions{Inventories: w})
-	e := New(w.store, w.store, w.log, w.hub, caller, o)
-	w.engine, w.ran = e, make(chan struct{})
+	if w.logger = o.Logger; w.logger == nil {
+		w.logger = slog.New(slog.DiscardHandler)
+	}
+	registry, ok := o.Metrics.(*prometheus.Registry)
+	if !ok {
+		registry = prometheus.NewRegistry()
+		o.Metrics = registry
+	}
+	w.metrics = registry
+	e, ran := newEngine(w.store, w.store, w.log, f, websub.NewCaller(w.client, base, websub.CallerOptions{Inventories: w}), o), make(chan struct{})
+	ctx, kill := context.WithCancel(context.Background())
+	w.engine, w.kill, w.ran = e, kill, ran
 	go func() {
-		defer close(w.ran)
-		e.Run(context.Background())
+		defer close(ran)
+		e.Run(ctx)
 	}()
 	w.settled()
+}
+
+// gauge returns the value of a metric of callbacks.
+func (w *world) gauge(name string) int {
+	w.t.Helper()
+	v, ok := metricstest.Values(w.t, w.metrics)["rshub_callback_"+name]
+	if !ok {
+		w.t.Fatalf("there is no metric rshub_callback_%s", name)
+	}
+	return int(v)
 }
 
 // Keeps says that the hub keeps inventories, or that it does not.
@@ -124,28 +185,16 @@ func (w *world) Keeps(context.Context, string) bool { return w.inventory }
 
 // crash stops the engine without saving anything.
 func (w *world) crash() {
-	st := w.engine.lock()
-	st.draining = true
-	st.dropShards(func(int) bool { return true })
-	st.unlock()
-	w.shutdown()
+	was := w.store.down.Swap(true)
+	w.kill()
+	<-w.ran
+	w.client.Close()
+	w.store.down.Store(was)
 }
 
-// dropShards drops the shards for which drop returns true.
-func (st *state) dropShards(drop func(shard int) bool) {
-	for i, s := range st.shards {
-		if drop(i) {
-			st.dropShard(s)
-		}
-	}
-}
-
-// drop drops the shards for which drop returns true, as if the hub had lost them.
-func (w *world) drop(drop func(shard int) bool) {
-	st := w.engine.lock()
-	defer st.unlock()
-	st.dropShards(drop)
-}
+// lose makes the hub lose the shards for which lost returns true, and claim all others. With short
+// claims, that takes less than a second.
+func (w *world) lose(lost func(shard int) bool) { w.store.lost.Store(&lost) }
 
 // shutdown stops the engine in good order.
 func (w *world) shutdown() {
