@@ -229,8 +229,8 @@ func TestGoneEnds(t *testing.T) {
 			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
 		}
 		w.settled()
-		if n, sets := w.gauge("subscriptions"), w.engine.Following(); n != 0 || len(sets) != 0 {
-			t.Errorf("%d subscriptions are left, of the sets %v", n, sets)
+		if n, left := w.gauge("subscriptions"), w.engine.Remains(); n != 0 || left != 0 {
+			t.Errorf("got %d subscriptions, and %d remains of others, want none", n, left)
 		}
 	})
 }

@@ -37,8 +37,8 @@ func TestIdleMemory(t *testing.T) {
 			t.Fatalf("got %d subscriptions, want %d", got, n)
 		}
 		per := float64(heapBytes()-before) / n
-		if extra := runtime.NumGoroutine() - goroutines; extra > 2*sets {
-			t.Errorf("got %d more goroutines, want at most %d", extra, 2*sets)
+		if extra := runtime.NumGoroutine() - goroutines; extra > sets {
+			t.Errorf("got %d more goroutines, want at most %d", extra, sets)
 		}
 		t.Logf("%.0f bytes for each idle subscription", per)
 		if per > most {

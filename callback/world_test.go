@@ -60,6 +60,10 @@ type engine interface {
 	Run(ctx context.Context)
 	Shutdown(ctx context.Context)
 	Following() map[string]callback.Following
+
+	// Of export_test.go.
+	Remains() int
+	Cursor(id subscription.ID) feed.Cursor
 }
 
 // newEngine returns the engine under test.

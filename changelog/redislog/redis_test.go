@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // A server is a redis-server of a test, on its own port.
@@ -112,7 +113,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	redis.SetLogger(discardLogger{}) // it logs each failed connection, and tests cause failures
+	logging.Disable() // it logs each failed connection, and tests cause failures
 	if shared, err = startServer(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -120,10 +121,6 @@ func run(m *testing.M) int {
 	defer shared.kill()
 	return m.Run()
 }
-
-type discardLogger struct{}
-
-func (discardLogger) Printf(context.Context, string, ...any) {}
 
 var prefixes atomic.Int64
 

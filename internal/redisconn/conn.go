@@ -7,13 +7,12 @@
 package redisconn
 
 import (
-	"context"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
@@ -72,7 +71,7 @@ func Open(url string, opts Options) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse URL of Redis: %w", err)
 	}
-	disableLogger()
+	logging.Disable() // it writes failures to standard error, which all calls return; go-redis has one logger for the whole process
 	c := &Conn{opts: opts.withDefaults(), tls: o.TLSConfig != nil}
 	o.DialTimeout = c.opts.Timeout
 	o.ReadTimeout = c.opts.Timeout + c.opts.WaitTimeout
@@ -95,14 +94,6 @@ func Open(url string, opts Options) (*Conn, error) {
 	}
 	return c, nil
 }
-
-// disableLogger disables the logger of go-redis, which writes failures to standard error. Every
-// call of this package returns them as errors. go-redis has one logger for the whole process.
-var disableLogger = sync.OnceFunc(func() { redis.SetLogger(discardLogger{}) })
-
-type discardLogger struct{}
-
-func (discardLogger) Printf(context.Context, string, ...any) {}
 
 // Cluster reports whether the Redis is a Cluster. In a Cluster some keys may be reachable while
 // others are not.

@@ -86,12 +86,16 @@ func WalkChangeLists(t testing.TB, h *Hub, set string) []trial.Entry {
 	}
 	var all []trial.Entry
 	from, cursor := lists.From, ""
+	last, size := len(lists.Items)-1, 0 // size is the number of entries of the previous list
 	for i, it := range lists.Items {
 		list := Document(t, it.Loc)
-		mayBeOpen := i == len(lists.Items)-1 // unless it is full
-		if !it.From.Equal(from) || !list.From.Equal(from) || !it.Until.Equal(list.Until) || list.Until.IsZero() && !mayBeOpen {
+		if !it.From.Equal(from) || !list.From.Equal(from) || !it.Until.Equal(list.Until) {
 			t.Fatalf("list %d: got %v to %v, index %v to %v, want a start at %v", i+1, list.From, list.Until, it.From, it.Until, from)
 		}
+		if open := list.Until.IsZero(); open && i < last || i == last && i > 0 && open == (len(list.Entries) == size) {
+			t.Fatalf("list %d of %d has %d entries, open %t; want only the last list open, unless it is full", i+1, len(lists.Items), len(list.Entries), open)
+		}
+		size = len(list.Entries)
 		for j := range list.Items {
 			if d := list.Items[j].Datetime; d.Before(list.From) || !list.Until.IsZero() && d.After(list.Until) {
 				t.Fatalf("list %d: entry %d has datetime %v, want %v to %v", i+1, j+1, d, list.From, list.Until)

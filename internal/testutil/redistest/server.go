@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // A Server is a redis-server for one test, on its own port. Writes that it has replied to survive
@@ -30,14 +30,6 @@ type Server struct {
 	cmd   *exec.Cmd
 	life  io.Closer
 }
-
-// disableLogger keeps go-redis from logging each failed connection: in these tests connections
-// are meant to fail.
-var disableLogger = sync.OnceFunc(func() { redis.SetLogger(discardLogger{}) })
-
-type discardLogger struct{}
-
-func (discardLogger) Printf(context.Context, string, ...any) {}
 
 // Start starts a server with additional arguments of redis-server, and returns when it accepts
 // commands.
@@ -59,7 +51,7 @@ func Start(t testing.TB, args ...string) *Server {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Kill)
-	disableLogger()
+	logging.Disable() // it logs each failed connection, and tests cause failures
 	c := s.Client()
 	s.ready = func() bool { return c.Ping(context.Background()).Err() == nil }
 	s.Restart()
