@@ -1,52 +1,100 @@
 package callback
 
-import "github.com/rshub/rshub/callback/subscription"
+import (
+	"sync"
 
-// A countKey says what is counted: the subscriptions of a host, a set or an owner, or of
-// an owner at a host or to a set. What is empty does not matter.
+	"github.com/rshub/rshub/callback/subscription"
+)
+
+// counts has numbers of subscriptions in the shards of this hub, for limits and metrics. Numbers that
+// are zero are not stored.
+type counts struct {
+	mu      sync.Mutex
+	numbers map[countKey]int
+	stale   int            // subscriptions whose secrets are not encrypted with the first key
+	missing map[string]int // subscriptions that need a missing key, by its ID
+
+	logMissing func(key string) // called when the first subscription needs a key
+}
+
+// A countKey is what subscriptions are counted by. Fields that do not matter are empty.
 type countKey struct {
-	fresh            bool // instead of subscriptions, the queues of requests that are to make one
+	fresh            bool // subscriptions to be made, instead of those that exist
 	host, set, owner string
 }
 
-// counts has the numbers that are not zero.
-type counts map[countKey]int
+// add adds n to the numbers of all combinations of a key.
+func (c *counts) add(k countKey, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(k, n)
+}
 
-// add counts n more of what a key has all parts of. The owner may be unknown.
-func (c counts) add(k countKey, n int) {
-	f := k.fresh
-	keys := []countKey{{f, k.host, "", ""}, {f, "", k.set, ""}}
+func (c *counts) addLocked(k countKey, n int) {
+	keys := []countKey{{k.fresh, k.host, "", ""}, {k.fresh, "", k.set, ""}}
 	if k.owner != "" {
-		keys = append(keys, countKey{f, k.host, "", k.owner}, countKey{f, "", k.set, k.owner}, countKey{f, "", "", k.owner})
+		keys = append(keys, countKey{k.fresh, k.host, "", k.owner}, countKey{k.fresh, "", k.set, k.owner}, countKey{k.fresh, "", "", k.owner})
 	}
 	for _, k := range keys {
-		if c[k] += n; c[k] == 0 {
-			delete(c, k)
+		if c.numbers[k] += n; c.numbers[k] == 0 {
+			delete(c.numbers, k)
 		}
 	}
 }
 
-// Count returns how many subscriptions there are already, for the limits on a new one.
-//
-// A hub knows the shards that it has, which are an even sample of all: one hub alone
-// counts exactly, one of several errs by a few in a hundred. Requests that were sent
-// just now, or within the last second at another hub, are not counted yet. A hub that
-// has no shard, or has not loaded all of its shards, knows too little and returns zero.
-func (e *Engine) Count(r *subscription.Request, host string) subscription.Count {
-	st := e.lock()
-	defer st.unlock()
-	loaded := len(st.shards) > 0
-	for _, s := range st.shards {
-		loaded = loaded && s.loaded
+// addSub adds n to the numbers of an active subscription.
+func (c *counts) addSub(s *sub, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addLocked(countKey{host: s.host.name, set: s.about.Set, owner: s.about.By}, n)
+	if s.about.Stale {
+		c.stale += n
 	}
-	if !loaded {
+	if key := s.about.Sealed; key != "" {
+		if c.missing[key] += n; c.missing[key] == 0 {
+			delete(c.missing, key)
+		} else if n > 0 && c.missing[key] == n {
+			c.logMissing(key)
+		}
+	}
+}
+
+// secrets returns the numbers of subscriptions whose secrets are not encrypted with the first key, and of
+// those that need a missing key.
+func (c *counts) secrets() (stale, locked int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.missing {
+		locked += n
+	}
+	return c.stale, locked
+}
+
+// Count returns how many subscriptions exist, for the limits on a new one.
+//
+// A hub counts the shards that it has, which are a sample of all: the result of a single hub is exact,
+// that of one of several hubs is off by a few percent. Requests of the last second may be missing. A hub
+// without shards, or with one that is not loaded, returns zero.
+func (e *Engine) Count(r *subscription.Request, host string) subscription.Count {
+	shards := e.allShards()
+	for _, sh := range shards {
+		sh.mu.Lock()
+		loaded := sh.loaded
+		sh.mu.Unlock()
+		if !loaded {
+			return subscription.Count{}
+		}
+	}
+	if len(shards) == 0 {
 		return subscription.Count{}
 	}
+	e.counts.mu.Lock()
+	defer e.counts.mu.Unlock()
 	all := func(keys ...countKey) (n int) {
 		for _, k := range keys {
-			n += st.counts[k]
+			n += e.counts.numbers[k]
 		}
-		return n * subscription.Shards / len(st.shards)
+		return n * subscription.Shards / len(shards)
 	}
 	c := subscription.Count{
 		Host:  all(countKey{host: host}, countKey{host: host, fresh: true}),

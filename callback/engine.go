@@ -1,83 +1,80 @@
-// Package callback is the delivery engine: it delivers changes to destinations that are called, and
-// makes, renews and ends their subscriptions as requests ask. It knows no HTTP: package websub is
-// its outlet, and the server that sends it requests.
+// Package callback delivers changes to WebSub subscribers, and makes, renews and ends their
+// subscriptions as they and operators request. It knows no HTTP: package callback/websub makes the
+// calls, and serves the requests.
 //
-// A subscription is a cursor in a set's log and a wake-up. It has no queue: what follows the cursor
-// is what is to be delivered, a retry leaves the cursor where it is, and recovery after a crash is
-// reading from the cursor again. Subscriptions are divided into shards, and the hub that holds the
-// claim on a shard works on it.
+// A subscription is a position in the log of a set. It has no queue: a delivery reads what follows the
+// position, a retry reads it again, and so does the next hub after a crash. Subscriptions are divided
+// into shards, and the hub that holds the claim on a shard works on it.
 //
-// The engine uses a registry (package subscription) for subscriptions and the inboxes of requests,
-// claims (package internal/claim), a follower for what is new in a set, the log for where it starts
-// and ends, and an outlet (package outlet).
+// One goroutine at a time owns a subscription (a sub) and executes everything that happens to it. A
+// sub that waits is idle: it has a timer and is in a pool of its topic. A publish, a timer or a request
+// puts it in the ready queue, which hands it to a worker when the limits on calls allow that. The
+// worker executes commands (package subscription calls them requests), then delivers, until nothing is
+// left or its slice of time is over. What it changes goes to the writer of the shard.
 //
-// The path of a delivery: Engine.publish wakes the subscriptions of a set (topic.go), and each
-// waits for a slot (slots.go). Then delivery.do cuts what comes next (cut.go) and passes it to the
-// outlet (deliver.go). delivery.settle advances the cursor, and shard.save commits it a moment
-// later (shard.go). The package carries no compatibility promise.
+// Locks are acquired in this order: topic.mu, shard.mu, then one of Engine.mu, readyQueue.mu, counts.mu
+// and writer.mu. None is held during a call, a commit or a read of the log.
+//
+// The package carries no compatibility promise.
 package callback
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/claim"
 )
 
-// An Engine delivers to the subscriptions of those shards that this hub has a
-// claim on, and carries out the requests in their inboxes.
-//
-// It needs one goroutine for each request in flight, which lingers for a second, and
-// one for each set that has subscriptions. A subscription that waits needs none.
-//
-// One mutex guards nearly all that changes: see state.
+// An Engine delivers to the subscriptions in the shards that this hub has claimed, and executes the
+// requests in their inboxes.
 type Engine struct {
-	// Set by New, never changed.
+	// Immutable.
 	registry  subscription.Registry
 	log       Log
 	follower  Follower
 	opts      Options
-	callbacks outlet.Outlet // of all formats that have none of their own
+	callbacks outlet.Outlet // of formats that have no outlet
 	metrics   *metrics
 	claims    *claim.Keeper
+	queue     *readyQueue
+	counts    *counts
+	permits   chan *permit // hands a permit to a worker without one
+	ctx       context.Context
+	cancel    context.CancelFunc
+	working   context.Context // until the claims are to be released
+	stop      context.CancelFunc
+	released  chan struct{}  // closed when the claims are released
+	published atomic.Uint64  // publishes in all topics
+	wg        sync.WaitGroup // goroutines other than those that Run starts
 
-	// How goroutines wake and end each other. Set by New, never changed.
-	turns    chan *waiter    // takes a turn to a goroutine that lingers; without one the sender starts a new goroutine
-	timers   backoff.Wakeup  // wakes runTimers: the first timer of the schedule may have changed
-	saves    backoff.Wakeup  // wakes saveLoop: there is something to save
-	ctx      context.Context // all goroutines end with it
-	cancel   context.CancelFunc
-	working  context.Context // the claims are given up when it ends
-	stop     context.CancelFunc
-	released chan struct{}  // closed when the claims are given up
-	wg       sync.WaitGroup // all goroutines but those that Run starts at once
-
-	mu    sync.Mutex
-	state state // guarded by mu: see lock
+	mu       sync.Mutex
+	shards   map[int]*shard
+	topics   map[string]*topic
+	lastLate time.Time // when warnLate last logged
 }
 
-// New returns an Engine, which does nothing until Run. It registers its metrics,
-// so each Engine needs a prometheus.Registerer of its own.
+// New returns an Engine, which does nothing until Run is called. Each Engine needs a
+// prometheus.Registerer of its own in its options.
 //
-// The registry has the subscriptions, and the claims say on which of its shards this
-// hub works. A subscription gets what the follower has, by the outlet of its format, or by
-// callbacks.
+// The registry has the subscriptions, and the claims decide in which of its shards this hub works. A
+// subscription receives what the follower reads, by the outlet of its format, or else by callbacks.
 func New(registry subscription.Registry, claims claim.Store, log Log, follower Follower, callbacks outlet.Outlet, o Options) *Engine {
-	o.defaults()
+	o.setDefaults()
 	e := &Engine{
-		registry: registry, log: log, follower: follower, callbacks: callbacks, opts: o,
-		metrics: newMetrics(o.Metrics),
-		turns:   make(chan *waiter), timers: backoff.NewWakeup(), saves: backoff.NewWakeup(), released: make(chan struct{}),
+		registry: registry, log: log, follower: follower, callbacks: callbacks, opts: o, metrics: newMetrics(o.Metrics),
+		queue: newReadyQueue(o.InFlight), permits: make(chan *permit), released: make(chan struct{}),
+		shards: map[int]*shard{}, topics: map[string]*topic{},
 	}
-	e.state = state{
-		engine: e, shards: map[int]*shard{}, topics: map[string]*topic{},
-		slots: newSlots(o.InFlight, hostSlots), counts: counts{}, missing: map[string]int{},
-	}
-	e.claims = claim.NewKeeper(claims, worker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))
+	e.counts = &counts{numbers: map[countKey]int{}, missing: map[string]int{}, logMissing: func(key string) {
+		o.Logger.Error("callbacks: subscriptions wait for the missing key of their secrets", "key", key)
+	}}
+	e.claims = claim.NewKeeper(claims, claimWorker{e}, subscription.Shards, o.Clock, o.Logger.With("work", "callbacks"))
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	e.working, e.stop = context.WithCancel(e.ctx)
 	if o.Metrics != nil {
@@ -86,41 +83,21 @@ func New(registry subscription.Registry, claims claim.Store, log Log, follower F
 	return e
 }
 
-// Send adds a request to its shard's inbox. The request is durable when nil is
-// returned, and whichever hub has the shard carries it out soon. Errors are those of
-// Registry.Send.
-func (e *Engine) Send(ctx context.Context, r subscription.Request) error {
-	if err := e.registry.Send(ctx, r); err != nil {
-		return err
-	}
-	st := e.lock()
-	defer st.unlock()
-	if s := st.shards[r.ID().Shard()]; s != nil {
-		s.sent++ // the request need not wait until the inboxes are looked at
-		s.newest = max(s.newest, s.after+1)
-		st.fetch(s)
-	}
-	return nil
-}
+// releaseTime bounds the time to release all claims. Other events end the wait earlier: the context of
+// Shutdown, and the end of claims that cannot be renewed.
+const releaseTime = time.Hour
 
-// leaveTime bounds how long the claims may take to be given up. It is long, because
-// other things end the wait: Shutdown has the caller's deadline, and claims that cannot
-// be renewed end by themselves.
-const leaveTime = time.Hour
-
-// Run gains claims and works on their shards, until ctx is done or Shutdown is called.
-// It owns every goroutine of the Engine and waits for them. When ctx ends without
-// Shutdown, the requests under way are cancelled, and another hub sends them again. Run
-// may be called once.
+// Run claims shards and works on them until ctx is canceled or Shutdown is called. It returns after all
+// goroutines of the Engine have stopped. If ctx is canceled, calls in flight are canceled, and another
+// hub repeats them. Run must not be called again.
 func (e *Engine) Run(ctx context.Context) {
 	var wg sync.WaitGroup
-	wg.Go(func() { e.runTimers(e.ctx) })
-	wg.Go(func() { e.saveLoop(e.ctx) })
-	wg.Go(func() { every(e.ctx, inboxEvery, e.lookIntoInboxes) })
-	wg.Go(func() { every(e.ctx, rightsEvery, e.lookAtRights) })
+	wg.Go(func() { every(e.ctx, inboxEvery, e.checkInboxes) })
+	wg.Go(func() { every(e.ctx, rightsEvery, e.checkRights) })
+	wg.Go(func() { every(e.ctx, time.Second, e.saveSkipped) })
 	wg.Go(func() {
 		defer close(e.released)
-		e.claims.Run(e.working, leaveTime)
+		e.claims.Run(e.working, releaseTime)
 	})
 	select {
 	case <-ctx.Done():
@@ -132,37 +109,94 @@ func (e *Engine) Run(ctx context.Context) {
 	e.wg.Wait()
 }
 
-// Shutdown hands the work over to other hubs. It starts no more requests and waits for
-// those that are under way; when ctx is done it cancels them. It saves their results, and
-// gives the claims up. When Shutdown returns, that is done, and Run returns soon. Run
-// must have been called.
+// Shutdown hands the work over to other hubs: it starts no more calls, waits for those in flight,
+// stores their results and releases the claims. Calls that are in flight when ctx is canceled are
+// canceled. Run returns soon after Shutdown. Run must have been called before.
 func (e *Engine) Shutdown(ctx context.Context) {
-	st := e.lock()
-	st.draining = true
-	st.unlock()
+	e.queue.stop()
 	e.stop()
 	select {
 	case <-e.released:
 		return
 	case <-ctx.Done():
 	}
-	st = e.lock()
-	for _, s := range st.shards {
-		s.cancel()
+	for _, sh := range e.allShards() {
+		sh.end()
 	}
-	st.unlock()
 	<-e.released
 }
 
-// every calls do again and again, until ctx is done.
-func every(ctx context.Context, d time.Duration, do func(context.Context)) {
-	tick := time.NewTicker(d)
+// every calls f at an interval until ctx is canceled.
+func every(ctx context.Context, interval time.Duration, f func(context.Context)) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			do(ctx)
+			f(ctx)
 		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// shard returns a shard that this hub has, or nil.
+func (e *Engine) shard(number int) *shard {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.shards[number]
+}
+
+// allShards returns the shards that this hub has.
+func (e *Engine) allShards() []*shard {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Collect(maps.Values(e.shards))
+}
+
+// warnLate logs that claims ended before they were renewed, at most once a minute: usually all claims
+// end together.
+func (e *Engine) warnLate() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := time.Now(); now.Sub(e.lastLate) >= time.Minute {
+		e.lastLate = now
+		e.opts.Logger.Warn("callbacks: claims not renewed in time; work on their shards stops")
+	}
+}
+
+// dispatch hands subs of the ready queue to workers as long as permits are available.
+func (e *Engine) dispatch() {
+	for p := e.queue.pop(); p != nil; p = e.queue.pop() {
+		select {
+		case e.permits <- p:
+		default:
+			e.wg.Go(func() { e.work(p) })
+		}
+	}
+}
+
+// lingerTime is how long a worker waits for another permit. The stack of a new goroutine would have to
+// grow for each call.
+const lingerTime = time.Second
+
+// work works on subs until there is no permit for lingerTime.
+func (e *Engine) work(p *permit) {
+	linger := time.NewTimer(lingerTime)
+	defer linger.Stop()
+	for {
+		for p != nil {
+			p.sub.work()
+			e.queue.release(p)
+			p = e.queue.pop()
+			e.dispatch()
+		}
+		linger.Reset(lingerTime)
+		select {
+		case p = <-e.permits:
+		case <-linger.C:
+			return
+		case <-e.ctx.Done():
 			return
 		}
 	}

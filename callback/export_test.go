@@ -5,17 +5,22 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Remains returns how many topics, hosts, timers and counts the engine holds, besides one timer for
-// each of its shards. It is zero without subscriptions and requests.
+// Remains returns how many topics, hosts, groups, semaphores and counts the engine has. It is zero without
+// subscriptions and requests.
 func (e *Engine) Remains() int {
-	st := e.lock()
-	defer st.unlock()
-	return len(st.topics) + len(st.slots.hosts) + len(st.schedule) - len(st.shards) + len(st.counts)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := len(e.topics) + len(e.queue.hosts) + len(e.queue.groups) + len(e.queue.semaphores) + len(e.counts.numbers)
+	for _, sh := range e.shards {
+		n += len(sh.subs) + len(sh.timers)
+	}
+	return n
 }
 
 // Cursor returns the cursor of a subscription in memory, which may be ahead of the stored one.
 func (e *Engine) Cursor(id subscription.ID) feed.Cursor {
-	st := e.lock()
-	defer st.unlock()
-	return st.shards[id.Shard()].subs[id].Cursor
+	sh := e.shard(id.Shard())
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.subs[id].Cursor
 }

@@ -1,7 +1,8 @@
 package callback
 
 import (
-	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,8 +11,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 )
 
-// metrics count what an Engine has done. What an Engine is doing now is looked at when
-// somebody asks: see present.
+// metrics count what an Engine has done. What it does now is in gauges.
 type metrics struct {
 	deliveries prometheus.Counter
 	bytes      prometheus.Counter
@@ -24,11 +24,10 @@ type metrics struct {
 	claimsLost   prometheus.Counter
 }
 
-// callbackKind tells callbacks from the other followers, which package subscribe
-// counts under the same names.
+// callbackKind distinguishes callbacks from the other followers, which have metrics of the same names.
 var callbackKind = prometheus.Labels{"kind": "callback"}
 
-// newMetrics returns metrics that are registered, unless r is nil.
+// newMetrics returns metrics, and registers them unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	auto := promauto.With(r)
 	counter := func(name, help string) prometheus.Counter {
@@ -56,98 +55,52 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// A present is what an Engine is doing now.
-type present struct {
-	claims        int
-	subscriptions int
-	stale, locked int           // subscriptions whose secrets are to be encrypted anew; that wait for a key
-	failing       int           // subscriptions whose last attempt failed
-	inFlight      int           // requests under way
-	lagChanges    uint64        // of the subscription that has most changes before it
-	lag           time.Duration // of the subscription whose next change is the oldest
-}
-
-// present looks at every topic and at the subs that are behind, but not at those that
-// are current: there may be very many.
-func (e *Engine) present() present {
-	st := e.lock()
-	defer st.unlock()
-	p := present{claims: len(st.shards), stale: st.stale, inFlight: st.slots.all.inUse()}
-	for _, n := range st.missing {
-		p.locked += n
-	}
-	for _, t := range st.topics {
-		p.subscriptions, p.failing = p.subscriptions+t.subs, p.failing+t.failed
-		changes, lag := t.lag()
-		p.lagChanges, p.lag = max(p.lagChanges, changes), max(p.lag, lag)
-	}
-	return p
-}
-
-// A Following says which callbacks follow a set by this hub.
+// A Following is the callbacks that follow a set through this hub.
 type Following struct {
 	Subscriptions int
-	Failing       int           // of these, the ones whose last attempt failed
-	Changes       uint64        // of the subscription that has most changes before it
-	Lag           time.Duration // of the subscription whose next change is the oldest
+	Failing       int           // subscriptions whose last delivery failed
+	Changes       uint64        // changes that the slowest subscription has not received
+	Lag           time.Duration // age of the oldest change that a subscription has not received
 }
 
-// Following returns a Following for each set that has subscriptions in the shards of this
-// hub. It looks at those that are behind, but not at those that are current.
+// Following returns a Following for each set that has subscriptions in the shards of this hub. It does not
+// examine subscriptions that have received everything.
 func (e *Engine) Following() map[string]Following {
-	st := e.lock()
-	defer st.unlock()
-	all := make(map[string]Following, len(st.topics))
-	for set, t := range st.topics {
+	e.mu.Lock()
+	topics := slices.Collect(maps.Values(e.topics))
+	e.mu.Unlock()
+	all := make(map[string]Following, len(topics))
+	for _, t := range topics {
 		changes, lag := t.lag()
-		all[set] = Following{Subscriptions: t.subs, Failing: t.failed, Changes: changes, Lag: lag}
+		t.mu.Lock()
+		all[t.set] = Following{Subscriptions: t.subs, Failing: t.failing, Changes: changes, Lag: lag}
+		t.mu.Unlock()
 	}
 	return all
 }
 
-// lag returns how many changes are before the sub that is most behind, and the age of the
-// oldest change that is before any sub.
-func (t *topic) lag() (most uint64, age time.Duration) {
-	now := time.Now().UnixMicro()
-	oldest := now
-	for _, some := range [...]pool{t.behind, t.failing} {
-		for _, s := range some {
-			if changes, since := s.lag(); changes > 0 {
-				most, oldest = max(most, changes), min(oldest, since)
-			}
-		}
-	}
-	return most, time.Duration(now-oldest) * time.Microsecond
-}
-
-// lag returns how many changes are before a sub in its set's log, and when the
-// first of them was accepted, in microseconds. Where that is not known it returns the
-// time of what was delivered last.
-func (s *sub) lag() (changes uint64, since int64) {
-	head := s.topic.head
-	if !s.topic.ready || head.Position <= s.Cursor.Position {
-		return 0, 0
-	}
-	return head.Position - s.Cursor.Position, cmp.Or(s.first, s.Cursor.Micros, head.Micros)
-}
-
-// gauges tell what an Engine is doing, as a prometheus.Collector.
+// gauges is a prometheus.Collector of what an Engine does now.
 type gauges struct{ engine *Engine }
 
 func (g gauges) Describe(to chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, to) }
 
 func (g gauges) Collect(to chan<- prometheus.Metric) {
-	p := g.engine.present()
+	var all Following
+	for _, f := range g.engine.Following() {
+		all.Subscriptions, all.Failing = all.Subscriptions+f.Subscriptions, all.Failing+f.Failing
+		all.Changes, all.Lag = max(all.Changes, f.Changes), max(all.Lag, f.Lag)
+	}
+	stale, locked := g.engine.counts.secrets()
 	gauge := func(name, help string, v float64, labels prometheus.Labels) {
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc("rshub_"+name, help, nil, labels), prometheus.GaugeValue, v)
 	}
-	gauge("callback_claims", "Shards of subscriptions claimed by this hub.", float64(p.claims), nil)
-	gauge("callback_subscriptions", "Subscriptions in the shards of this hub.", float64(p.subscriptions), nil)
-	gauge("callback_failing", "Subscriptions in the shards of this hub whose last delivery failed.", float64(p.failing), nil)
-	gauge("callback_stale_secrets", "Subscriptions in the shards of this hub whose secrets are in clear, or not encrypted with the first key.", float64(p.stale), nil)
-	gauge("callback_locked", "Subscriptions in the shards of this hub that wait for the missing key of their secret.", float64(p.locked), nil)
-	gauge("callback_in_flight", "Requests to callbacks in progress.", float64(p.inFlight), nil)
-	gauge("followers", "Followers of this hub.", float64(p.subscriptions), callbackKind)
-	gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not received yet.", float64(p.lagChanges), callbackKind)
-	gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not received yet, in seconds.", p.lag.Seconds(), callbackKind)
+	gauge("callback_claims", "Shards of subscriptions claimed by this hub.", float64(len(g.engine.allShards())), nil)
+	gauge("callback_subscriptions", "Subscriptions in the shards of this hub.", float64(all.Subscriptions), nil)
+	gauge("callback_failing", "Subscriptions in the shards of this hub whose last delivery failed.", float64(all.Failing), nil)
+	gauge("callback_stale_secrets", "Subscriptions in the shards of this hub whose secrets are in clear, or not encrypted with the first key.", float64(stale), nil)
+	gauge("callback_locked", "Subscriptions in the shards of this hub that wait for the missing key of their secret.", float64(locked), nil)
+	gauge("callback_in_flight", "Requests to callbacks in progress.", float64(g.engine.queue.inUse()), nil)
+	gauge("followers", "Followers of this hub.", float64(all.Subscriptions), callbackKind)
+	gauge("follower_lag_changes", "Changes that the slowest follower of this hub has not received yet.", float64(all.Changes), callbackKind)
+	gauge("follower_lag_seconds", "Age of the oldest change that a follower of this hub has not received yet, in seconds.", all.Lag.Seconds(), callbackKind)
 }

@@ -13,38 +13,35 @@ import (
 	"github.com/rshub/rshub/internal/outbound/meter"
 )
 
-// InFlight is how many requests to callbacks may be under way at once, by default.
+// InFlight is the default limit on calls in flight.
 const InFlight = 1024
 
 // Options of an Engine. Zero values are the defaults.
 type Options struct {
-	InFlight int // most requests under way at once; default InFlight
+	InFlight int // most calls in flight; default InFlight
 
-	MaxChanges int // most changes in one delivery, and most entries that are looked at for it; default and maximum 1,000
-	MaxBytes   int // most bytes of changes in one delivery; a single change may have more; default 1 MiB
+	MaxChanges int // most changes in a delivery, and most entries that are read for it; default and maximum 1,000
+	MaxBytes   int // most bytes of the changes in a delivery that has several; default 1 MiB
 
-	Formats map[string]*outlet.Format // of what is delivered, by Subscription.Form, besides change notifications; default: none
+	Formats  map[string]*outlet.Format // formats of deliveries by Subscription.Form, besides change notifications; default: none
+	Activity Activity                  // receives the results of calls; default: none
+	Rights   Rights                    // rights of the makers of subscriptions; default: all rights
+	Clock    claim.Clock               // clock of claims; default: that of the machine, which does not stop while it is suspended
 
-	Activity Activity // is told what becomes of deliveries; default: nobody is told
-
-	Rights Rights // of those who made subscriptions; default: everybody may go on
-
-	Clock claim.Clock // by which claims end, besides Go's own; default: the machine's, which goes on while it is suspended
-
-	Logger  *slog.Logger          // gets no secret, and of a callback's URL only the host; default: discard
-	Metrics prometheus.Registerer // registers the engine's metrics; each engine needs a registry of its own; default: nowhere
-	Meter   *meter.Meter          // counts attempts; default: one that nobody reads
+	Logger  *slog.Logger          // receives no secrets, and only the host of a callback; default: discard
+	Metrics prometheus.Registerer // registry for the metrics of this Engine only; default: none
+	Meter   *meter.Meter          // counts calls; default: none
 }
 
-func (o *Options) defaults() {
+func (o *Options) setDefaults() {
 	o.InFlight = cmp.Or(o.InFlight, InFlight)
 	o.MaxChanges = min(cmp.Or(o.MaxChanges, 1000), 1000)
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<20)
 	if o.Activity == nil {
-		o.Activity = nobody{}
+		o.Activity = noActivity{}
 	}
 	if o.Rights == nil {
-		o.Rights = everybody{}
+		o.Rights = allRights{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -54,42 +51,40 @@ func (o *Options) defaults() {
 	}
 }
 
-// An Outcome is what came of a request to a callback, or of a request of a subscriber
-// that is refused. It has no secret.
+// An Outcome is the result of a call to a callback, or of a request that was refused without one. It has no
+// secrets.
 type Outcome struct {
 	Set      string
 	ID       subscription.ID
 	Callback string
-	By       string // who made the request, as in subscription.Request
-	Kind     string // as that of a subscription.Attempt
-	Status   int    // of the callback's answer; 0: there was none
-	Error    string // empty: it went right
-	Final    bool   // it is not tried again: what the subscriber asked for is refused
+	By       string // see subscription.Request
+	Kind     string // see subscription.Attempt
+	Status   int    // status of the response, or zero if there was none
+	Error    string // empty if the call succeeded
+	Final    bool   // whether the call is not repeated
 }
 
-// outcome returns the Outcome of an attempt for a request.
+// outcome returns the Outcome of an attempt to execute a request.
 func outcome(r *subscription.Request, a *subscription.Attempt, final bool) Outcome {
 	return Outcome{Set: r.Set, ID: r.ID(), Callback: r.Callback, By: r.By, Kind: string(r.Mode), Status: a.Status, Error: a.Error, Final: final}
 }
 
-// Activity is told what becomes of deliveries and verifications. Its methods must not block, nor
-// call the Engine.
+// An Activity receives the results of deliveries and verifications. Its methods must not block, nor call the
+// Engine.
 type Activity interface {
-	// Delivered says that a callback of a set has taken so many changes.
+	// Delivered reports changes of a set that a callback has accepted.
 	Delivered(set string, changes int)
-	// Called says that a delivery or a verification failed, or was the first success after that.
+	// Called reports a delivery or verification that failed, or succeeded after a failure.
 	Called(o Outcome)
 }
 
-// nobody is an Activity that is told nothing.
-type nobody struct{}
+type noActivity struct{}
 
-func (nobody) Delivered(string, int) {}
-func (nobody) Called(Outcome)        {}
+func (noActivity) Delivered(string, int) {}
+func (noActivity) Called(Outcome)        {}
 
-// everybody is the Rights of everybody to everything.
-type everybody struct{}
+type allRights struct{}
 
-func (everybody) Version() uint64 { return 0 }
+func (allRights) Version() uint64 { return 0 }
 
-func (everybody) May(string, string, bool, string) (until time.Time, why string) { return }
+func (allRights) May(string, string, bool, string) (until time.Time, why string) { return }

@@ -10,32 +10,31 @@ import (
 func TestSchedule(t *testing.T) {
 	var s schedule
 	random := rand.New(rand.NewPCG(1, 2))
-	begin := time.Now()
-	timers := make([]*timer, 1000)
-	for i := range timers {
-		timers[i] = &timer{}
-		s.set(timers[i], begin.Add(time.Duration(random.IntN(1000))))
+	start := time.Now()
+	subs := make([]*sub, 1000)
+	for i := range subs {
+		subs[i] = &sub{}
+		s.set(subs[i], start.Add(time.Duration(random.IntN(1000))))
 	}
-	for _, x := range timers[:500] {
-		s.set(x, begin.Add(time.Duration(random.IntN(1000))))
+	for _, x := range subs[:500] {
+		s.set(x, start.Add(time.Duration(random.IntN(1000))))
 	}
-	for _, x := range timers[900:] {
-		s.stop(x)
-		s.stop(x)
+	for _, x := range subs[900:] {
+		s.remove(x)
+		s.remove(x)
 	}
-	if s.take(begin.Add(-1)) != nil {
-		t.Error("something is due before its time")
+	if got := s.popDue(start.Add(-1)); got != nil {
+		t.Errorf("popDue() before the first is due = %v, want nil", got)
 	}
-	var got []time.Time
+	var due []time.Time
 	for len(s) > 0 {
 		first := s[0]
-		x := s.take(begin.Add(2000))
-		if x != first || x.at != 0 {
-			t.Fatalf("took %+v, the first was %+v", x, first)
+		if got := s.popDue(start.Add(2000)); got != first || got.scheduled != 0 {
+			t.Fatalf("popDue() = %+v, want %+v", got, first)
 		}
-		got = append(got, x.due)
+		due = append(due, first.due)
 	}
-	if len(got) != 900 || !slices.IsSortedFunc(got, time.Time.Compare) {
-		t.Errorf("%d were due, in order: %v", len(got), slices.IsSortedFunc(got, time.Time.Compare))
+	if len(due) != 900 || !slices.IsSortedFunc(due, time.Time.Compare) {
+		t.Errorf("got %d subs, sorted: %t; want 900 in order", len(due), slices.IsSortedFunc(due, time.Time.Compare))
 	}
 }

@@ -9,59 +9,69 @@ import (
 )
 
 const (
-	// keyRetry is how long to wait until it is looked again whether the key to a
-	// subscription's secrets is there. Keys come with a restart, or another hub.
+	// keyRetry is the interval of attempts while the key of a secret is missing. Keys come with a restart,
+	// or with another hub.
 	keyRetry = 10 * time.Minute
 
-	// resealed is how many subscriptions are encrypted anew in one Commit.
-	resealed = 100
+	resealMax = 100 // most subscriptions whose secrets are encrypted in one commit
 )
 
-// Missing returns the IDs of keys that this hub does not have, with the number of its
-// subscriptions that wait for each.
+// Missing returns the IDs of keys that this hub does not have, with the number of its subscriptions that
+// need each.
 func (e *Engine) Missing() map[string]int {
-	st := e.lock()
-	defer st.unlock()
-	return maps.Clone(st.missing)
+	e.counts.mu.Lock()
+	defer e.counts.mu.Unlock()
+	return maps.Clone(e.counts.missing)
 }
 
-// countMissing counts n more subs whose secrets need a key that is missing.
-func (st *state) countMissing(key string, n int) {
-	st.missing[key] += n
-	switch {
-	case st.missing[key] == 0:
-		delete(st.missing, key)
-	case n > 0 && st.missing[key] == n:
-		st.engine.opts.Logger.Error("callbacks: subscriptions wait for the missing key of their secrets", "key", key)
-	}
-}
-
-// reseal encrypts the secrets of a shard that are in clear, or encrypted with another key than
-// the first.
-func (s *shard) reseal() {
-	for s.ctx.Err() == nil {
-		some := 0
-		again := s.commit(&subscription.Request{}, func(*state) (c subscription.Changes) {
-			for _, x := range s.subs {
-				if x.about.Stale && len(c.Put) < resealed {
-					c.Put = append(c.Put, *x.record())
-				}
-			}
-			some = len(c.Put)
-			return c
-		}, func(st *state, c subscription.Changes) {
-			for i := range c.Put {
-				if x := s.subs[c.Put[i].ID()]; x != nil {
-					fresh := *x.about
-					fresh.Stale = false
-					st.setAbout(x, &fresh)
-				}
-			}
-		})
-		if again > 0 {
-			backoff.Wait(s.ctx, time.Minute)
-		} else if some < resealed {
+// reseal stores the subscriptions whose secrets are in clear text or encrypted with a key that is not the
+// first, so that they are encrypted with the first. It returns when that is done or the shard has ended.
+func (sh *shard) reseal() {
+	for {
+		more, err := sh.resealSome()
+		wait := time.Duration(0)
+		switch {
+		case err != nil:
+			wait = time.Minute
+		case !more:
+			return
+		}
+		if backoff.Sleep(sh.ctx, wait) != nil {
 			return
 		}
 	}
+}
+
+// resealSome stores at most resealMax of these subscriptions, and reports whether there may be more.
+func (sh *shard) resealSome() (more bool, err error) {
+	sh.writer.commit <- struct{}{} // newer progress is stored later
+	defer func() { <-sh.writer.commit }()
+	var subs []*sub
+	var stale []*subscription.Subscription
+	var changes subscription.Changes
+	sh.mu.Lock()
+	for _, s := range sh.subs {
+		if s.about != nil && s.about.Stale && (s.stage == idle || s.stage == queued) { // an owner may change it
+			subs, stale, changes.Put = append(subs, s), append(stale, s.about), append(changes.Put, s.record())
+			if more = len(subs) == resealMax; more {
+				break
+			}
+		}
+	}
+	sh.mu.Unlock()
+	if err := sh.writer.store(changes); err != nil {
+		return true, err
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i, s := range subs {
+		if s.about == stale[i] && (s.stage == idle || s.stage == queued) {
+			about := *s.about
+			about.Stale = false
+			sh.engine.counts.addSub(s, -1)
+			s.about = &about
+			sh.engine.counts.addSub(s, 1)
+		}
+	}
+	return more, nil
 }

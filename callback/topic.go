@@ -5,76 +5,218 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// A Follower has the logs of sets, as hub.Hub does. All who follow a set share its batches, so
-// what is delivered is read and encoded once for all.
+// A Follower reads the logs of sets. All followers of a set share its batches, so that an entry is read
+// and encoded once for all of them. hub.Hub is a Follower.
 type Follower interface {
-	// Follow yields the batches of a set that follow a cursor, and waits for more until ctx
-	// is done.
+	// Follow yields the batches after a cursor and waits for more until ctx is canceled. An error, such
+	// as feed.ErrGone, ends the sequence.
 	Follow(ctx context.Context, set string, after feed.Cursor) iter.Seq2[[]*feed.Batch, error]
 
-	// Next returns what Follow would yield first, or nothing if nothing follows by now. Of what
-	// it has to read from the log, it returns at most so many entries, or an error after half a
-	// minute: who asks has a slot meanwhile.
-	Next(ctx context.Context, set string, after feed.Cursor, most int) ([]*feed.Batch, error)
+	// Next returns the batches that Follow yields first, without waiting for any. It reads at most limit
+	// entries from the log, and fails after half a minute.
+	Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error)
 }
 
-// A Log is the part of changelog.Log that says where the log of a set begins and ends.
+// A Log is the part of changelog.Log that returns where the log of a set begins and ends.
 type Log interface {
 	State(ctx context.Context, set string) (feed.State, error)
 }
 
-// A topic is a set that has subscriptions on this hub. It is followed once for all of them:
-// what comes wakes them. Each then reads what is behind its own cursor, without the mutex.
+// A topic is a set that has subscriptions in the shards of this hub. It is followed once for all of
+// them. A publish only wakes them; each reads the log from its own cursor.
 type topic struct {
-	// Set when the topic is made, never changed.
+	// Immutable.
 	set    string
 	cancel context.CancelFunc // ends follow
 
-	subs   int         // subs of this topic, in a pool or in none
-	failed int         // those whose last attempt failed
-	ready  bool        // head is known
-	head   feed.Cursor // of the entries that came
-	first  int64       // datetime of the first entry that came, if the set was not made before
+	users int // subs with this topic; guarded by Engine.mu
 
-	audiences feed.Audiences[pool] // all subs, by their filters; the pools have those that are at the head, and wait for what is new
-	unsure    pool                 // subs that wait for the topic to be ready, or for whatever comes
-	failing   pool                 // subs that wait after a failure
-	behind    pool                 // subs that have a turn, or wait for one
+	mu        sync.Mutex
+	ready     bool // whether head is known
+	head      feed.Cursor
+	first     int64 // datetime of the first entry, if that came when the set did not exist; otherwise zero
+	subs      int
+	failing   int                  // subs whose last delivery failed
+	audiences feed.Audiences[pool] // subs by filter; the pools have those that wait at the head
+	unsure    pool                 // subs that wait for any entry, or until the topic is ready
+	failed    pool                 // subs that wait for the next attempt after a failure
+	behind    pool                 // subs that have an owner, or were woken
 }
 
-// An audience is the subs of a topic that have the same filter. A publish that its filter leaves
-// out costs nothing: subs of its pool are at the head without being moved. See sub.pass.
+// An audience is the subs of a topic that have the same filter. A publish that the filter does not match
+// costs nothing: the subs in the pool are at the head without being touched. See sub.catchUp.
 type audience = feed.Audience[pool]
 
-// topic returns the topic of a set, which gets one more sub.
-func (st *state) topic(set string) *topic {
-	t, e := st.topics[set], st.engine
+// A pool is a set of subs of a topic that wait for the same event. It is guarded by topic.mu.
+type pool []*sub
+
+// moveTo moves a sub to another pool, or to none. The caller holds topic.mu.
+func (s *sub) moveTo(to *pool) {
+	if s.pool == to {
+		return
+	}
+	if from := s.pool; from != nil {
+		if s.audience != nil && from == &s.audience.Members {
+			s.passed = s.topic.head
+		}
+		n := len(*from) - 1
+		moved := (*from)[n]
+		(*from)[s.index], (*from)[n] = moved, nil
+		moved.index, *from = s.index, (*from)[:n]
+	}
+	if s.pool = to; to != nil {
+		s.index = len(*to)
+		*to = append(*to, s)
+	}
+}
+
+// update makes what the topic stores of a sub that of its owner. The caller holds topic.mu.
+func (t *topic) update(s *sub) {
+	s.passed, s.since = s.Cursor, s.ahead
+	if failing := s.Failed > 0; failing != s.failing {
+		s.failing = failing
+		if failing {
+			t.failing++
+		} else {
+			t.failing--
+		}
+	}
+}
+
+// wakePool moves the subs of a pool to behind and appends them to woken. The caller holds mu.
+func (t *topic) wakePool(woken []*sub, p *pool) []*sub {
+	for len(*p) > 0 {
+		s := (*p)[len(*p)-1]
+		s.moveTo(&t.behind)
+		woken = append(woken, s)
+	}
+	return woken
+}
+
+// restart sets the head of a topic. The log may not be the same as before, so each waiting sub that is
+// not at the head checks whether the log still has its cursor.
+func (t *topic) restart(head feed.Cursor) {
+	t.mu.Lock()
+	woken := t.wakePool(nil, &t.unsure)
+	for a := range t.audiences.All() {
+		woken = t.wakePool(woken, &a.Members)
+	}
+	t.head, t.ready = head, true
+	n := 0
+	for _, s := range woken {
+		if s.passed == head {
+			s.moveTo(&s.audience.Members)
+		} else {
+			woken[n] = s
+			n++
+		}
+	}
+	t.mu.Unlock()
+	for _, s := range woken[:n] {
+		s.wake()
+	}
+}
+
+// publish wakes the subs of a topic that want new entries.
+func (t *topic) publish(batches []*feed.Batch) {
+	woken, failed := t.advance(batches)
+	for _, s := range woken {
+		s.wake()
+	}
+	for _, s := range failed {
+		s.hasten()
+	}
+}
+
+// advance sets the head of a topic to the end of batches. It returns the subs that want their entries,
+// and those that wait after a failure. A failed sub is returned once after each failure: under a stream
+// of changes, a callback that is down is not called for each.
+func (t *topic) advance(batches []*feed.Batch) (woken, failed []*sub) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	waiting := func(a *audience) bool { return len(a.Members) > 0 }
+	first, diverged := int64(0), false
+	for _, b := range batches {
+		diverged = diverged || b.Diverged
+		if len(b.Entries) > 0 {
+			first = cmp.Or(first, b.Entries[0].Micros)
+		}
+		for i := range b.Entries {
+			for a := range t.audiences.Matching(&b.Entries[i].Change, waiting) {
+				woken = t.wakePool(woken, &a.Members)
+			}
+		}
+	}
+	if a := t.audiences.Unfiltered(); a != nil && first > 0 {
+		woken = t.wakePool(woken, &a.Members)
+	}
+	for _, s := range woken {
+		s.since = first
+	}
+	woken = t.wakePool(woken, &t.unsure)
+	if diverged { // all check whether the log still has their cursors
+		for a := range t.audiences.All() {
+			woken = t.wakePool(woken, &a.Members)
+		}
+	}
+	if t.head.IsZero() {
+		t.first = first
+	}
+	t.head = batches[len(batches)-1].Cursor
+	return woken, t.wakePool(nil, &t.failed)
+}
+
+// lag returns how many entries follow the cursor of the slowest sub, and the age of the oldest entry
+// that any sub has not received. It does not examine subs that are at the head.
+func (t *topic) lag() (entries uint64, age time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now().UnixMicro()
+	oldest := now
+	for _, p := range []pool{t.behind, t.failed} {
+		for _, s := range p {
+			if t.ready && t.head.Position > s.passed.Position {
+				entries = max(entries, t.head.Position-s.passed.Position)
+				oldest = min(oldest, cmp.Or(s.since, s.passed.Micros, t.head.Micros))
+			}
+		}
+	}
+	return entries, time.Duration(now-oldest) * time.Microsecond
+}
+
+// topic returns the topic of a set, and adds a user to it.
+func (e *Engine) topic(set string) *topic {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t := e.topics[set]
 	if t == nil {
 		ctx, cancel := context.WithCancel(e.ctx)
 		t = &topic{set: set, cancel: cancel}
-		st.topics[set] = t
+		e.topics[set] = t
 		e.wg.Go(func() { e.follow(ctx, t) })
 	}
-	t.subs++
+	t.users++
 	return t
 }
 
-// leaveTopic takes a sub from a topic. A topic without subs is forgotten.
-func (st *state) leaveTopic(t *topic) {
-	if t.subs--; t.subs == 0 {
+// releaseTopic removes a user from a topic. A topic without users is forgotten.
+func (e *Engine) releaseTopic(t *topic) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if t.users--; t.users == 0 {
 		t.cancel()
-		delete(st.topics, t.set)
+		delete(e.topics, t.set)
 	}
 }
 
-// follow keeps a topic up to date until ctx is done. It waits for a set that is
-// gone, or not made yet.
+// follow updates a topic until ctx is canceled. It waits for a set that does not exist.
 func (e *Engine) follow(ctx context.Context, t *topic) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		if failures > 0 && !backoff.Wait(ctx, backoff.Exponential(time.Second, 5*time.Second, failures-1)) {
@@ -88,7 +230,7 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 			e.opts.Logger.Warn("callbacks: read of the change memory failed", "set", t.set, "err", err)
 			continue
 		}
-		e.restart(t, state.Head) // zero for a set that is not made
+		t.restart(state.Head) // zero if the set does not exist
 		for batches, err := range e.follower.Follow(ctx, t.set, state.Head) {
 			if err != nil {
 				if !errors.Is(err, feed.ErrGone) {
@@ -97,83 +239,8 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 				break
 			}
 			failures = 0
-			e.publish(t, batches)
+			e.published.Add(1)
+			t.publish(batches)
 		}
 	}
-}
-
-// restart begins a topic anew at a head. The log may be another one than
-// before, so each idle sub looks whether its cursor is still in it.
-func (e *Engine) restart(t *topic, head feed.Cursor) {
-	st := e.lock()
-	defer st.unlock()
-	idle := t.takeIdle()
-	t.head, t.ready = head, true
-	for _, s := range idle {
-		st.rest(s)
-	}
-	st.fill()
-}
-
-// waiting reports whether any sub of an audience waits. Those that were woken do not.
-func waiting(a *audience) bool { return len(a.Members) > 0 }
-
-// takeIdle takes all subs that wait for what is new.
-func (t *topic) takeIdle() []*sub {
-	idle := t.unsure.take()
-	for a := range t.audiences.All() {
-		idle = append(idle, a.Members.take()...)
-	}
-	return idle
-}
-
-// publish wakes the subs of a topic for what is new.
-func (e *Engine) publish(t *topic, batches []*feed.Batch) {
-	st := e.lock()
-	defer st.unlock()
-	st.publishes++
-	var idle []*sub
-	first, diverged := int64(0), false
-	for _, b := range batches {
-		diverged = diverged || b.Diverged
-		if len(b.Entries) > 0 {
-			first = cmp.Or(first, b.Entries[0].Micros)
-		}
-		for i := range b.Entries {
-			for a := range t.audiences.Matching(&b.Entries[i].Change, waiting) {
-				idle = append(idle, a.Members.take()...)
-			}
-		}
-	}
-	if everybody := t.audiences.Unfiltered(); everybody != nil && first > 0 {
-		idle = append(idle, everybody.Members.take()...)
-	}
-	for _, s := range idle {
-		s.first = first
-	}
-	idle = append(idle, t.unsure.take()...)
-	if diverged { // each looks whether its cursor is still in the log
-		idle = append(idle, t.takeIdle()...)
-	}
-	if t.head.IsZero() {
-		t.first = first
-	}
-	t.head = batches[len(batches)-1].Cursor
-	for _, s := range idle {
-		st.rest(s)
-	}
-	// A failing callback is tried again for what is new, but not before earliest. The
-	// sub leaves the pool failing until the callback has failed again, so only one
-	// change after each failure brings the next try forward.
-	now := time.Now()
-	for _, s := range t.failing.take() {
-		t.behind.add(s)
-		if s.earliest.Before(now) {
-			s.earliest = now
-		}
-		if s.earliest.Before(s.due) {
-			st.wakeAt(&s.timer, s.earliest)
-		}
-	}
-	st.fill()
 }

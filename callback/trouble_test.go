@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback"
@@ -268,6 +269,36 @@ func TestFilter(t *testing.T) {
 		d := c.last()
 		if !d.doc.Header.From.Equal(until) || d.header.Get("RS-Previous") != "1" || len(d.doc.Items) != 1 || d.header.Get("RS-Position") != "5003" {
 			t.Errorf("from %v, want %v; %v", d.doc.Header.From, until, d.header)
+		}
+	})
+}
+
+// A subscription whose filter matches nothing gets no gap when retention removes what it skipped, even if the
+// hub crashes: its cursor is stored from time to time.
+func TestFilterOutlivesRetention(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newLongWorld(t, callback.Options{})
+		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
+		c := w.listen("a.example")
+		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Filter: feed.Filter{Prefix: "https://example.org/x"}}})
+		w.published("x", 1)
+		before := w.saved(id)
+		for range 10 {
+			w.publish("y", 20)
+			time.Sleep(skipEvery)
+		}
+		if n, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 50}); err != nil || n == 0 {
+			t.Fatalf("Trim() = %d, %v", n, err)
+		}
+		w.crash()
+		w.start(callback.Options{})
+		w.published("x", 1)
+		if h := c.last().header; h.Get("RS-Gap") != "" || h.Get("RS-Previous") != "1" || h.Get("RS-Position") != "202" {
+			t.Errorf("got RS-Gap %q, RS-Previous %q, RS-Position %q; want no gap, 1 and 202", h.Get("RS-Gap"), h.Get("RS-Previous"), h.Get("RS-Position"))
+		}
+		if after := w.saved(id); after.Gaps != before.Gaps {
+			t.Errorf("got %d gaps, want %d", after.Gaps, before.Gaps)
 		}
 	})
 }

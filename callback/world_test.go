@@ -48,7 +48,7 @@ const (
 	lastRetry    = 5 * time.Minute        // longest wait that the engine chooses
 	longestWait  = time.Hour              // longest wait that a callback may ask for
 	handOverTime = 800 * time.Millisecond // time that requests in flight have when a shard is handed over
-	skipEvery    = 10 * time.Second       // progress over what a filter left out is saved within this time
+	skipEvery    = time.Minute            // progress over what a filter left out is saved within this time
 	rightsEvery  = time.Second            // interval of the checks of rights
 	unsureFor    = 2 * time.Minute        // time that an unknown token has to become known
 	unsureRetry  = 5 * time.Second        // interval of the checks during this time

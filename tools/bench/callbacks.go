@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/callback/subscription"
 	"github.com/rshub/rshub/changelog/disklog"
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -128,7 +129,7 @@ func (c *caller) subscribe(secret string) {
 // idleSubscriptions measures the memory of subscriptions without deliveries, and compares it with
 // the size of their texts.
 func (b *bench) idleSubscriptions(t *table) {
-	empty, full, texts := b.withSubscriptions()
+	empty, full, texts := b.withSubscriptions(feed.Filter{})
 	n := float64(b.subscriptions)
 	of := func(dir string) (bytes float64) {
 		must(b.scope(func() {
@@ -149,10 +150,10 @@ func (b *bench) idleSubscriptions(t *table) {
 		})
 }
 
-// withSubscriptions makes a data directory of rshub's with a set, and another one that has
-// subscriptions to the set besides, which are up to date. It returns the bytes of their
-// callbacks, secrets and tokens.
-func (b *bench) withSubscriptions() (empty, full string, texts float64) {
+// withSubscriptions creates a data directory with a set, and another one that also has subscriptions
+// to the set with a filter, which are up to date. It returns the bytes of their callbacks, secrets
+// and tokens.
+func (b *bench) withSubscriptions(f feed.Filter) (empty, full string, texts float64) {
 	empty, full = b.dir(), b.dir()
 	b.fillDisk(empty, 1, 1, 10_000)
 	b.fillDisk(full, 1, 1, 10_000)
@@ -169,7 +170,7 @@ func (b *bench) withSubscriptions() (empty, full string, texts float64) {
 	for i := range b.subscriptions {
 		r := subscription.Record{Subscription: subscription.Subscription{
 			Set: benchSet, Callback: fmt.Sprintf("https://subscriber-%d.example.org/callbacks/resourcesync?key=%032x", i%1000, i),
-			Terms: subscription.Terms{Secret: fmt.Sprintf("%032x", i)}, LeaseEnd: now.Add(24 * time.Hour), Token: fmt.Sprintf("%026d", i), Made: now, Renewed: now,
+			Terms: subscription.Terms{Secret: fmt.Sprintf("%032x", i), Filter: f}, LeaseEnd: now.Add(24 * time.Hour), Token: fmt.Sprintf("%026d", i), Made: now, Renewed: now,
 		}}
 		r.Cursor = at
 		r.Last = []subscription.Attempt{{At: now, Kind: "deliver", Status: http.StatusOK, Took: time.Millisecond, Changes: 1}}

@@ -126,20 +126,25 @@ func (b *bench) flatReads(m *memory, sets []string) (near, random []func()) {
 	return near, random
 }
 
-// flatSubscriptions compares a hub that has many subscriptions with one that has none, while
-// changes are published to a set without subscriptions.
+// flatSubscriptions compares a hub that has many idle subscriptions with one that has none: changes are
+// published to a set without subscriptions, then to one whose subscriptions have a filter that matches
+// none of them.
 func (b *bench) flatSubscriptions(t *table) {
-	empty, full, _ := b.withSubscriptions()
 	l := load{16, 1, b.length}
 	bodies := b.changes.each(l.n, ndjson)
-	on := func(dir string) func() sample {
-		return func() sample {
-			s := b.rshub(dir)
-			b.rest(s)
-			return l.over(b, s, "/sets/nobody/changes", inLines, bodies)
+	compare := func(what, path string, f feed.Filter, cost aim) {
+		empty, full, _ := b.withSubscriptions(f)
+		on := func(dir string) func() sample {
+			return func() sample {
+				s := b.rshub(dir)
+				b.rest(s)
+				return l.over(b, s, path, inLines, bodies)
+			}
 		}
+		b.compare(t, count(b.subscriptions)+" idle subscriptions"+what, []metric{
+			perSecond("publishes").should(aim{limit: .8, least: true, ratio: true}), cpuEach("change").should(cost),
+		}, on(empty), on(full))
 	}
-	b.compare(t, count(b.subscriptions)+" idle subscriptions", []metric{
-		perSecond("publishes").should(aim{limit: .8, least: true, ratio: true}), cpuEach("change").should(dearer),
-	}, on(empty), on(full))
+	compare("", "/sets/nobody/changes", feed.Filter{}, dearer)
+	compare(" with a filter, to the set", setPath, feed.Filter{Prefix: "https://other.example.org/"}, aim{limit: 1.2, ratio: true})
 }
