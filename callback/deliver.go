@@ -22,7 +22,7 @@ const maxEmpty = 16
 const (
 	firstRetry  = time.Second     // after the first failure; each wait is twice the one before
 	lastRetry   = 5 * time.Minute // longest wait
-	memoryRetry = 2 * time.Second // after the log could not be read
+	memoryRetry = 2 * time.Second // after the log could not be read, or its head was not found
 
 	// limitedRetry is the wait if the hub has too many connections to the address of a callback, which the
 	// ready queue did not know.

@@ -11,6 +11,7 @@ import (
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -66,8 +67,29 @@ func TestHandedOverBeforeItIsSent(t *testing.T) {
 	})
 }
 
+// The follower of a hub may be late: it reads nothing, although the state of the log says that entries follow.
+// The subscription reads again, even if nothing is published.
+func TestLateFollower(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscribed()
+		w.crash()
+		w.publish("a", 3)
+		g := &gate{Follower: w.hub, open: make(chan struct{})}
+		close(g.open)
+		g.empty.Store(true)
+		g.shut.Store(true)
+		w.client = outbound.New(outbound.Options{Dial: w.net.Dial})
+		w.run(g, callback.Options{})
+		if g.shut.Load() {
+			t.Fatal("got no read, want one")
+		}
+		w.pass(3 * time.Second)
+		c.check(0, 3)
+	})
+}
+
 // A read that started before a publish may find nothing. It does not count for a subscription that knows of
-// the publish, which would wait forever.
+// the publish, which would wait.
 func TestReadBeforePublish(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		g := w.gated()
@@ -90,7 +112,7 @@ func TestReadBeforePublish(t *testing.T) {
 		}
 		w.settled()
 		close(g.open)
-		w.pass(time.Minute)
+		w.settled()
 		for _, c := range []*callee{a, b} {
 			if got, want := len(c.locs()), len(all)+1; got != want {
 				t.Errorf("%s received %d changes, want %d", c.url, got, want)

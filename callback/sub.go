@@ -268,7 +268,7 @@ func (s *sub) begin(do action) task {
 // and in which pool it waits, or nil. The caller holds topic.mu and shard.mu.
 func (s *sub) plan(now time.Time, nothing bool, read feed.Cursor) (do action, wake time.Time, to *pool) {
 	c := s.commands.next()
-	if c != nil && s.over != refused {
+	if c != nil && s.over != refused && s.over != ended {
 		if !c.due.After(now) {
 			return execute, now, nil
 		}
@@ -285,7 +285,7 @@ func (s *sub) plan(now time.Time, nothing bool, read feed.Cursor) (do action, wa
 	switch {
 	case s.over == "":
 		wake = earlier(wake, s.leaseEnd())
-	case s.over != refused && s.commands.contains(subscription.Subscribe): // it may be renewed
+	case s.over == expired && s.commands.contains(subscription.Subscribe): // it may be renewed
 		return park, wake, nil
 	case s.retry.After(now):
 		return park, earlier(wake, s.retry), nil
@@ -300,7 +300,12 @@ func (s *sub) plan(now time.Time, nothing bool, read feed.Cursor) (do action, wa
 		return park, earlier(wake, s.Next), &t.failed
 	case t.ready && s.Cursor == t.head:
 		return park, wake, &s.audience.Members
-	case !t.ready, nothing && read == t.head:
+	case !t.ready:
+		return park, wake, &t.unsure
+	case nothing && read == t.head:
+		if s.Cursor.Position < t.head.Position { // the follower is late
+			wake = earlier(wake, now.Add(memoryRetry))
+		}
 		return park, wake, &t.unsure
 	case s.quiet.After(now):
 		return park, earlier(wake, s.quiet), nil
