@@ -25,11 +25,19 @@ var attemptKinds = []string{kindDelivery, string(subscription.Subscribe), string
 
 const kindDelivery = "deliver"
 
-func newHistory(last []subscription.Attempt) (h history) {
-	for _, a := range last {
-		h = h.with(a)
+func newHistory(last []subscription.Attempt) history {
+	h := make(history, len(last))
+	for i, a := range last {
+		h[i] = newAttempt(a)
 	}
 	return h
+}
+
+func newAttempt(a subscription.Attempt) attempt {
+	return attempt{
+		at: a.At.UnixMicro(), took: a.Took, err: a.Error,
+		status: uint16(a.Status), changes: uint16(a.Changes), kind: uint8(max(0, slices.Index(attemptKinds, a.Kind))),
+	}
 }
 
 // with returns a history with one more attempt.
@@ -37,10 +45,7 @@ func (h history) with(a subscription.Attempt) history {
 	h = h[max(0, len(h)+1-subscription.MaxAttempts):]
 	all := make(history, len(h)+1) // without room for more, since most subs have few attempts
 	copy(all, h)
-	all[len(h)] = attempt{
-		at: a.At.UnixMicro(), took: a.Took, err: a.Error,
-		status: uint16(a.Status), changes: uint16(a.Changes), kind: uint8(max(0, slices.Index(attemptKinds, a.Kind))),
-	}
+	all[len(h)] = newAttempt(a)
 	return all
 }
 

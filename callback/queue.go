@@ -345,7 +345,7 @@ func standingAfter(took time.Duration) standing {
 func standingOf(last []subscription.Attempt, failed int) standing {
 	for _, a := range slices.Backward(last) {
 		switch {
-		case a.Kind != "deliver":
+		case a.Kind != kindDelivery:
 		case failed == 0 && a.Error == "":
 			return standingAfter(a.Took)
 		default:

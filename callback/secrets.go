@@ -29,12 +29,12 @@ func (e *Engine) Missing() map[string]int {
 func (sh *shard) reseal() {
 	for {
 		more, err := sh.resealSome()
-		wait := time.Duration(0)
-		switch {
-		case err != nil:
-			wait = time.Minute
-		case !more:
+		if !more {
 			return
+		}
+		wait := time.Second // some may have an owner
+		if err != nil {
+			wait = time.Minute
 		}
 		if backoff.Sleep(sh.ctx, wait) != nil {
 			return
@@ -51,11 +51,12 @@ func (sh *shard) resealSome() (more bool, err error) {
 	var changes subscription.Changes
 	sh.mu.Lock()
 	for _, s := range sh.subs {
-		if s.about != nil && s.about.Stale && (s.stage == idle || s.stage == queued) { // an owner may change it
+		switch {
+		case s.about == nil || !s.about.Stale:
+		case s.stage == owned || len(subs) == resealMax: // an owner may change it
+			more = true
+		default:
 			subs, stale, changes.Put = append(subs, s), append(stale, s.about), append(changes.Put, s.record())
-			if more = len(subs) == resealMax; more {
-				break
-			}
 		}
 	}
 	sh.mu.Unlock()
@@ -65,13 +66,15 @@ func (sh *shard) resealSome() (more bool, err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for i, s := range subs {
-		if s.about == stale[i] && (s.stage == idle || s.stage == queued) {
-			about := *s.about
-			about.Stale = false
-			sh.engine.counts.addSub(s, -1)
-			s.about = &about
-			sh.engine.counts.addSub(s, 1)
+		if s.about != stale[i] || s.stage == owned {
+			more = true // if it is still stale
+			continue
 		}
+		about := *s.about
+		about.Stale = false
+		sh.engine.counts.addSub(s, -1)
+		s.about = &about
+		sh.engine.counts.addSub(s, 1)
 	}
 	return more, nil
 }

@@ -220,7 +220,7 @@ func (e *Engine) removeShard(sh *shard) bool {
 // before each call: a machine that was suspended resumes in the middle of its work, when another hub
 // may have the shard.
 func (sh *shard) mayCall() bool {
-	if sh.claim.Expired() {
+	if sh.ctx.Err() == nil && sh.claim.Expired() {
 		sh.engine.warnLate()
 		sh.lose()
 	}
