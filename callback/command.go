@@ -20,7 +20,7 @@ type command struct {
 // byOperator reports whether an operator made the request. Such a command is executed before those of
 // subscribers, and cancels the call in flight.
 func (c *command) byOperator() bool {
-	return c.Mode != subscription.Subscribe && c.Mode != subscription.Unsubscribe
+	return c.Mode.ByOperator()
 }
 
 // replaces reports whether c makes an earlier command unnecessary, which is not being executed.

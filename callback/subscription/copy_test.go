@@ -21,7 +21,7 @@ func content(t *testing.T, r Registry) (records map[ID]Record, requests map[int]
 	t.Helper()
 	records, requests = map[ID]Record{}, map[int][]Request{}
 	for shard := range Shards {
-		some, waiting, err := contents(t.Context(), r, shard)
+		some, waiting, err := readShard(t.Context(), r, shard)
 		if err != nil {
 			t.Fatal(err)
 		}

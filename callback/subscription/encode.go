@@ -17,38 +17,30 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Registries keep subscriptions and requests as JSON, because they are seldom
-// written. Progress is written often, so it has a form of its own, which takes a
-// fifth of the space. An append-only file of Redis has no checksum, so the JSON has
-// one: a callback or a secret that is damaged must not be used. A progress has none.
-// What matters most in it is its cursor, and a cursor verifies itself.
+// Subscriptions and requests are stored as JSON, because they are rarely written. A progress is written
+// often, so it has a binary form of a fifth of the size. An append-only file of Redis has no checksums, so
+// the JSON has one: a damaged callback or secret must not be used. A progress has none. Its most important
+// part is the cursor, which the log verifies.
 
-// encodeSubscription returns the bytes that a registry keeps of s. Its secrets are encrypted,
-// if there are keys, unless they are so already.
+// encodeSubscription encodes a subscription, and encrypts its secrets if there are keys and they are in
+// clear text.
 func encodeSubscription(s *Subscription, keys *Keys) ([]byte, error) {
 	if err := checkText(s.Set, s.Form, s.Callback, s.Secret, s.Former, s.Token, s.By, s.Why, s.Filter.Prefix); err != nil {
 		return nil, err
 	}
-	kept := *s
-	kept.LeaseEnd, kept.Made, kept.Renewed = micros(s.LeaseEnd), micros(s.Made), micros(s.Renewed)
-	kept.FormerEnd, kept.Until, kept.Ended = micros(s.FormerEnd), micros(s.Until), micros(s.Ended)
-	if s.Sealed == "" && s.Secret != "" && keys.encrypts() {
-		id := s.ID()
-		kept.Secret, kept.Former, kept.Sealed = keys.seal(id, useSecret, s.Secret), keys.seal(id, useFormer, s.Former), keys.first
+	stored := *s
+	for _, t := range []*time.Time{&stored.LeaseEnd, &stored.Made, &stored.Renewed, &stored.FormerEnd, &stored.Until, &stored.Ended} {
+		*t = micros(*t)
 	}
-	return marshal(&kept)
+	keys.seal(&stored.Sealed, s.ID(), stored.secrets()...)
+	return marshal(&stored)
 }
 
 func decodeSubscription(b []byte, keys *Keys) (s Subscription, err error) {
-	if err = unmarshal(b, &s); err == nil && keys.has(s.Sealed) {
-		id, key := s.ID(), s.Sealed
-		s.Sealed = ""
-		if s.Secret, err = keys.open(key, id, useSecret, s.Secret); err == nil {
-			s.Former, err = keys.open(key, id, useFormer, s.Former)
-		}
-		s.Stale = key != keys.first
-	} else if s.Sealed == "" {
-		s.Stale = s.Secret != "" && keys.encrypts()
+	if err = unmarshal(b, &s); err == nil {
+		key := s.Sealed
+		err = keys.open(&s.Sealed, s.ID(), s.secrets()...)
+		s.Stale = s.Sealed == "" && s.Secret != "" && keys.encrypts() && key != keys.first
 	}
 	if err != nil {
 		return Subscription{}, fmt.Errorf("%w: subscription: %w", changelog.ErrCorrupt, err)
@@ -56,31 +48,23 @@ func decodeSubscription(b []byte, keys *Keys) (s Subscription, err error) {
 	return s, nil
 }
 
-// encodeRequest returns the bytes that a registry keeps of r. The number is not
-// in them. The secret and the verify token are encrypted like the secret of a subscription.
+// encodeRequest encodes a request without its number. The secret and the verify token are encrypted like
+// the secrets of a subscription.
 func encodeRequest(r *Request, keys *Keys) ([]byte, error) {
 	if err := checkText(r.Set, r.Form, r.Callback, r.Secret, r.VerifyToken, r.By, r.Token, r.Filter.Prefix); err != nil {
 		return nil, err
 	}
-	kept := *r
-	kept.At, kept.Until = micros(r.At), micros(r.Until)
-	if r.Sealed == "" && r.Secret+r.VerifyToken != "" && keys.encrypts() {
-		id := r.ID()
-		kept.Secret, kept.VerifyToken, kept.Sealed = keys.seal(id, useSecret, r.Secret), keys.seal(id, useVerify, r.VerifyToken), keys.first
-	}
-	return marshal(&kept)
+	stored := *r
+	stored.At, stored.Until = micros(r.At), micros(r.Until)
+	keys.seal(&stored.Sealed, r.ID(), stored.secrets()...)
+	return marshal(&stored)
 }
 
-// decodeRequest reads what encodeRequest wrote. If it cannot read that, the
-// result has only the number, and no Mode.
+// decodeRequest decodes a request. If that fails, the result has a number and no Mode.
 func decodeRequest(number uint64, b []byte, keys *Keys) (r Request) {
 	err := unmarshal(b, &r)
-	if err == nil && keys.has(r.Sealed) {
-		id, key := r.ID(), r.Sealed
-		r.Sealed = ""
-		if r.Secret, err = keys.open(key, id, useSecret, r.Secret); err == nil {
-			r.VerifyToken, err = keys.open(key, id, useVerify, r.VerifyToken)
-		}
+	if err == nil {
+		err = keys.open(&r.Sealed, r.ID(), r.secrets()...)
 	}
 	if err != nil {
 		r = Request{}
@@ -89,33 +73,39 @@ func decodeRequest(number uint64, b []byte, keys *Keys) (r Request) {
 	return r
 }
 
-// The checksum of a JSON object is its last member, CRC-32C in hexadecimal of the
-// object without it.
+func (s *Subscription) secrets() []secret {
+	return []secret{{"secret", &s.Secret}, {"former", &s.Former}}
+}
+func (r *Request) secrets() []secret {
+	return []secret{{"secret", &r.Secret}, {"verify", &r.VerifyToken}}
+}
+
+// The last member of a stored JSON object is a checksum: CRC-32C in hexadecimal of the object without it.
 const (
-	sumBegin = `,"sum":"`
+	sumStart = `,"sum":"`
 	sumEnd   = `"}`
-	sumSize  = len(sumBegin) + 8 + len(sumEnd)
+	sumSize  = len(sumStart) + 8 + len(sumEnd)
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// marshal encodes v, which is an object with members, with its checksum.
+// marshal encodes v, which is an object with members, with a checksum.
 func marshal(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	return fmt.Appendf(b[:len(b)-1], "%s%08x%s", sumBegin, crc32.Checksum(b, castagnoli), sumEnd), nil
+	return fmt.Appendf(b[:len(b)-1], "%s%08x%s", sumStart, crc32.Checksum(b, castagnoli), sumEnd), nil
 }
 
-// unmarshal reads what marshal wrote.
+// unmarshal decodes the result of marshal.
 func unmarshal(b []byte, v any) error {
 	n := len(b) - sumSize
-	if n <= 0 || string(b[n:n+len(sumBegin)]) != sumBegin {
+	if n <= 0 || string(b[n:n+len(sumStart)]) != sumStart {
 		return errors.New("checksum is missing")
 	}
 	sum := crc32.Update(crc32.Checksum(b[:n], castagnoli), castagnoli, []byte("}"))
-	if fmt.Sprintf("%08x", sum) != string(b[n+len(sumBegin):len(b)-len(sumEnd)]) {
+	if fmt.Sprintf("%08x", sum) != string(b[n+len(sumStart):len(b)-len(sumEnd)]) {
 		return errors.New("checksum does not match")
 	}
 	return json.Unmarshal(b, v)
@@ -131,17 +121,18 @@ func checkText(texts ...string) error {
 	return nil
 }
 
-// micros returns t as registries keep it: in UTC, to the microsecond.
+// micros returns t in UTC and in microseconds.
 func micros(t time.Time) time.Time { return t.Truncate(time.Microsecond).UTC() }
 
 // progressVersion is the first byte of an encoded Progress.
 const progressVersion = 1
 
-// encodeProgress returns the bytes that a registry keeps of p: its fields in
-// order, numbers as varints, strings with their length before them.
+// encodeProgress encodes the fields of a progress in order: numbers as varints, strings after their length.
 func encodeProgress(p *Progress) []byte {
 	b := append(make([]byte, 0, 64+32*len(p.Last)), progressVersion)
-	b = appendCursor(appendCursor(appendCursor(b, p.Cursor), p.From), p.Gap)
+	for _, c := range []feed.Cursor{p.Cursor, p.From, p.Gap} {
+		b = binary.AppendVarint(binary.AppendUvarint(b, c.Position), c.Micros)
+	}
 	b = binary.AppendUvarint(b, uint64(p.Gaps))
 	diverged := uint64(0)
 	if p.Diverged {
@@ -166,10 +157,6 @@ func encodeProgress(p *Progress) []byte {
 	return b
 }
 
-func appendCursor(b []byte, c feed.Cursor) []byte {
-	return binary.AppendVarint(binary.AppendUvarint(b, c.Position), c.Micros)
-}
-
 func appendTime(b []byte, t time.Time) []byte {
 	if t.IsZero() {
 		return binary.AppendVarint(b, 0)
@@ -181,7 +168,7 @@ func decodeProgress(b []byte) (p Progress, err error) {
 	if len(b) == 0 || b[0] != progressVersion {
 		return p, fmt.Errorf("%w: progress has an unknown version", changelog.ErrCorrupt)
 	}
-	r := fields{packed.NewReader(string(b[1:]))}
+	r := progressReader{packed.NewReader(string(b[1:]))}
 	p.Cursor, p.From, p.Gap = r.cursor(), r.cursor(), r.cursor()
 	p.Gaps = int(r.Number())
 	p.Diverged = r.Number() == 1
@@ -189,11 +176,11 @@ func decodeProgress(b []byte) (p Progress, err error) {
 	p.Next = r.time()
 	for n := r.Number(); n > 0 && !r.Bad(); n-- {
 		p.Last = append(p.Last, Attempt{
-			At: r.time(), Kind: kindOf(r.String()), Status: int(r.Number()),
+			At: r.time(), Kind: r.kind(), Status: int(r.Number()),
 			Took: time.Duration(r.Signed()), Changes: int(r.Number()), Error: strings.Clone(r.String()),
 		})
 	}
-	if !r.Done() && !r.Bad() { // an older version stored no number
+	if !r.Done() && !r.Bad() { // old versions stored no number
 		p.Delivery = r.Number()
 	}
 	if !r.Done() {
@@ -202,32 +189,32 @@ func decodeProgress(b []byte) (p Progress, err error) {
 	return p, nil
 }
 
-// A fields reads, one after another, what encodeProgress wrote.
-type fields struct{ *packed.Reader }
+// A progressReader reads the fields of an encoded progress.
+type progressReader struct{ *packed.Reader }
 
-func (f fields) cursor() feed.Cursor {
-	return feed.Cursor{Position: f.Number(), Micros: f.Signed()}
+func (r progressReader) cursor() feed.Cursor {
+	return feed.Cursor{Position: r.Number(), Micros: r.Signed()}
 }
 
-// kinds are the kinds of attempts.
-var kinds = []string{"deliver", string(Subscribe), string(Unsubscribe), "denied"}
+func (r progressReader) time() time.Time {
+	if v := r.Signed(); v != 0 {
+		return time.UnixMicro(v).UTC()
+	}
+	return time.Time{}
+}
 
-// kindOf returns a kind that was read, without the memory of what it was read from.
-func kindOf(text string) string {
+// kind reads the kind of an attempt. The result does not retain the memory of what is read.
+func (r progressReader) kind() string {
+	text := r.String()
 	if i := slices.Index(kinds, text); i >= 0 {
 		return kinds[i]
 	}
 	return strings.Clone(text)
 }
 
-func (f fields) time() time.Time {
-	if v := f.Signed(); v != 0 {
-		return time.UnixMicro(v).UTC()
-	}
-	return time.Time{}
-}
+var kinds = []string{"deliver", string(Subscribe), string(Unsubscribe), "denied"}
 
-// decodeRecord reads both parts of a record.
+// decodeRecord decodes both parts of a record.
 func decodeRecord(subscription, progress []byte, keys *Keys) (r Record, err error) {
 	if r.Subscription, err = decodeSubscription(subscription, keys); err != nil {
 		return r, err

@@ -1,21 +1,23 @@
 package subscription
 
 import (
+	"cmp"
 	"crypto/aes"
 	"crypto/cipher"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// Keys encrypt the secrets that registries keep, so that a copy of what is kept does not
-// show them. The first key encrypts, and all of them decrypt. Each has an ID, which is kept
-// with what it encrypts. A nil Keys has no key: then secrets are kept in clear.
+// Keys encrypt the secrets that registries store, so that a copy of the store does not contain them. The
+// first key encrypts, and all decrypt. The ID of the key is stored with what it encrypts. A nil Keys has
+// no keys: secrets are stored in clear text.
 //
-// The cipher is AES-256-GCM with a random nonce. The subscription's ID is authenticated
-// with each secret, so a secret that is moved to another subscription cannot be read.
+// The cipher is AES-256-GCM with a random nonce. The ID of the subscription and the use are authenticated
+// with each secret, so a secret that is moved to another place cannot be decrypted.
 type Keys struct {
 	first string
 	all   map[string]cipher.AEAD
@@ -26,8 +28,8 @@ const keySize = 32
 
 var keyIDForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,40}$`)
 
-// ParseKeys reads keys, separated by commas, spaces or line ends. A key is ID:KEY, where KEY is
-// 32 bytes in base64. An error never shows a key.
+// ParseKeys parses keys that are separated by commas, spaces or line ends. A key is ID:KEY, where KEY is
+// 32 bytes in base64. An error never contains a key.
 func ParseKeys(text string) (*Keys, error) {
 	k := &Keys{all: map[string]cipher.AEAD{}}
 	n := 0
@@ -51,9 +53,7 @@ func ParseKeys(text string) (*Keys, error) {
 		if k.all[id], err = cipher.NewGCMWithRandomNonce(block); err != nil {
 			return nil, fmt.Errorf("key %s: %w", id, err)
 		}
-		if k.first == "" {
-			k.first = id
-		}
+		k.first = cmp.Or(k.first, id)
 	}
 	if n == 0 {
 		return nil, errors.New("no keys; want ID:KEY")
@@ -64,39 +64,48 @@ func ParseKeys(text string) (*Keys, error) {
 // encrypts reports whether there is a key to encrypt with.
 func (k *Keys) encrypts() bool { return k != nil && k.first != "" }
 
-// has reports whether there is a key with an ID.
-func (k *Keys) has(id string) bool { return k != nil && k.all[id] != nil }
-
-// The uses of a secret. Each is authenticated with the secret, so one cannot be put in the
-// place of another.
-const (
-	useSecret = "secret"
-	useFormer = "former"
-	useVerify = "verify"
-)
-
-// seal encrypts a secret of a subscription with the first key. The empty secret stays empty.
-func (k *Keys) seal(id ID, use, secret string) string {
-	if secret == "" {
-		return ""
-	}
-	return base64.StdEncoding.EncodeToString(k.all[k.first].Seal(nil, nil, []byte(secret), bound(id, use)))
+// A secret is a text to encrypt or decrypt in place.
+type secret struct {
+	use  string // authenticated with the text
+	text *string
 }
 
-// open decrypts what seal made with the key of an ID, which must be there.
-func (k *Keys) open(key string, id ID, use, sealed string) (string, error) {
-	if sealed == "" {
-		return "", nil
+// seal encrypts secrets of a subscription with the first key, and sets sealed to its ID. It does nothing
+// if sealed is set, or if there are no secrets or no keys.
+func (k *Keys) seal(sealed *string, id ID, secrets ...secret) {
+	if *sealed != "" || !k.encrypts() || !slices.ContainsFunc(secrets, func(s secret) bool { return *s.text != "" }) {
+		return
 	}
-	box, err := base64.StdEncoding.DecodeString(sealed)
-	if err == nil {
-		box, err = k.all[key].Open(nil, nil, box, bound(id, use))
+	*sealed = k.first
+	for _, s := range secrets {
+		if *s.text != "" {
+			*s.text = base64.StdEncoding.EncodeToString(k.all[k.first].Seal(nil, nil, []byte(*s.text), s.bound(id)))
+		}
 	}
-	if err != nil {
-		return "", fmt.Errorf("decrypt secret with key %s: it is damaged, or another key had this ID", key)
+}
+
+// open decrypts secrets with the key whose ID is in sealed, and clears sealed. It does nothing if there is
+// no such key.
+func (k *Keys) open(sealed *string, id ID, secrets ...secret) error {
+	if k == nil || k.all[*sealed] == nil {
+		return nil
 	}
-	return string(box), nil
+	for _, s := range secrets {
+		if *s.text == "" {
+			continue
+		}
+		box, err := base64.StdEncoding.DecodeString(*s.text)
+		if err == nil {
+			box, err = k.all[*sealed].Open(nil, nil, box, s.bound(id))
+		}
+		if err != nil {
+			return fmt.Errorf("decrypt secret with key %s: it is damaged, or another key had this ID", *sealed)
+		}
+		*s.text = string(box)
+	}
+	*sealed = ""
+	return nil
 }
 
 // bound returns what is authenticated with a secret.
-func bound(id ID, use string) []byte { return append([]byte("rshub "+use+" "), id[:]...) }
+func (s *secret) bound(id ID) []byte { return append([]byte("rshub "+s.use+" "), id[:]...) }

@@ -49,13 +49,13 @@ type onDisk struct {
 	*claim.Local
 }
 
-func openDisk(t testing.TB, keep Keep) onDisk {
+func openDisk(t testing.TB, data Map) onDisk {
 	t.Helper()
-	claims, err := claim.OpenLocal(t.Context(), keep, Shards)
+	claims, err := claim.OpenLocal(t.Context(), data, Shards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := OpenDisk(t.Context(), keep, claims, nil)
+	d, err := OpenDisk(t.Context(), data, claims, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -386,6 +386,7 @@ func TestRedisWait(t *testing.T) {
 		t.Errorf("the replica has no request, %v", err)
 	}
 
+	c = claimOn(t, r, 1) // the numbers of commits are those of one Redis
 	replica.Kill()
 	for what, err := range map[string]error{
 		"a request":    r.Send(ctx, request),
@@ -451,4 +452,37 @@ func loadsOthers(t *testing.T, r Registry, shard int, bad ID) {
 	if _, err := r.Find(t.Context(), bad); !errors.Is(err, changelog.ErrCorrupt) {
 		t.Errorf("Find: %v", err)
 	}
+}
+
+// The hub gave up a commit that arrives after a later one.
+func TestRedisLateCommit(t *testing.T) {
+	s := redistest.Start(t)
+	proxy := redistest.NewProxy(t, s.Addr)
+	r := hubWith(t, conntest.Open(t, proxy.Addr(), redisconn.Options{}), "p", RedisOptions{}, claim.RedisOptions{})
+	ctx, c, some := t.Context(), claimOn(t, r, 1), subscriptions(1, 1)
+	id := some[0].ID()
+	commit := func(changes Changes) {
+		t.Helper()
+		if err := r.Commit(ctx, c, changes); err != nil {
+			t.Fatalf("Commit() = %v", err)
+		}
+	}
+	commit(Changes{Put: some}) // Redis knows the script from now on
+	proxy.Decide(func(request bool) redistest.Fate {
+		if request {
+			return redistest.Late
+		}
+		return redistest.Passed
+	})
+	if err := r.Commit(ctx, c, Changes{Delete: []ID{id}}); !errors.Is(err, feed.ErrUnknown) {
+		t.Fatalf("Commit() without a reply = %v, want ErrUnknown", err)
+	}
+	proxy.Decide(nil)
+	commit(Changes{Put: some})
+	proxy.Release()
+	if _, err := r.Find(ctx, id); err != nil {
+		t.Errorf("Find() after a late deletion = %v, want the record", err)
+	}
+	c = claimOn(t, r, 1)
+	commit(Changes{Delete: []ID{id}})
 }

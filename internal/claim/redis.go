@@ -40,10 +40,11 @@ const clockSkew = time.Minute
 // and a colon, are:
 //
 //	hubs                     sorted set: the hubs, by the time when they last joined (RedisOptions.Hubs)
-//	{<kind>/<shard>}:claim   hash: hub, number, until; the shard is free if hub is missing
+//	{<kind>/<shard>}:claim   hash: hub, number, until, commit; the shard is free if hub is missing
 //
-// Times are in microseconds by the clock of Redis. If Redis loses a claim, fencing
-// still works: the next number is derived from the time, so it is higher.
+// The field commit is for the scripts that write under the claim: the number of the last commit.
+// Times are in microseconds by the clock of Redis. If Redis loses a claim, fencing still works: the
+// next number is derived from the time, so it is higher.
 type Redis struct {
 	conn   *redisconn.Conn
 	prefix string

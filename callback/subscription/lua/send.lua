@@ -1,4 +1,4 @@
--- send adds a request. KEYS: inbox. ARGV: 1 how many it holds, 2 the request.
--- Answers its ID, or '' when the inbox is full.
+-- send adds a request. KEYS: inbox. ARGV: 1 the limit on requests, 2 the request. Returns its ID, or '' if
+-- the inbox is full.
 if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return '' end
 return redis.call('XADD', KEYS[1], '*', 'r', ARGV[2])

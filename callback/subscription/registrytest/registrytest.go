@@ -91,14 +91,14 @@ type Disk struct {
 	*claim.Local
 }
 
-// OpenDisk opens a registry and its claims in a keep.
-func OpenDisk(t testing.TB, keep subscription.Keep) Disk {
+// OpenDisk opens a registry and its claims in a Map.
+func OpenDisk(t testing.TB, data subscription.Map) Disk {
 	t.Helper()
-	claims, err := claim.OpenLocal(t.Context(), keep, subscription.Shards)
+	claims, err := claim.OpenLocal(t.Context(), data, subscription.Shards)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := subscription.OpenDisk(t.Context(), keep, claims, nil)
+	d, err := subscription.OpenDisk(t.Context(), data, claims, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
