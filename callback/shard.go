@@ -32,7 +32,7 @@ type shard struct {
 	writer *writer
 	ctx    context.Context
 	end    context.CancelFunc // cancels ctx
-	calls  context.Context    // of calls to callbacks: canceled with ctx, or earlier when the shard is handed over
+	calls  context.Context    // of calls and of load: canceled with ctx, or earlier when the shard is handed over
 	hangUp context.CancelFunc // cancels calls
 	rested chan struct{}      // closed when the shard is leaving and no sub has an owner
 	clock  *time.Timer        // calls wakeDue
@@ -45,7 +45,7 @@ type shard struct {
 	mu      sync.Mutex
 	loaded  bool // whether subs are loaded; until then no requests are read
 	leaving bool // whether the shard is to be handed over; then no tasks start
-	owned   int  // subs that have an owner
+	owned   int  // subs that have an owner, and one more while subs are loaded
 	subs    map[subscription.ID]*sub
 	timers  schedule
 
@@ -71,7 +71,7 @@ type claimWorker struct{ *Engine }
 // Gained starts the work on a shard, after its subscriptions are loaded.
 func (w claimWorker) Gained(h *claim.Hold) {
 	e := w.Engine
-	sh := &shard{engine: e, claim: h, gained: time.Now(), rested: make(chan struct{}), subs: map[subscription.ID]*sub{}}
+	sh := &shard{engine: e, claim: h, gained: time.Now(), rested: make(chan struct{}), subs: map[subscription.ID]*sub{}, owned: 1}
 	sh.ctx, sh.end = context.WithCancel(e.ctx)
 	sh.calls, sh.hangUp = context.WithCancel(sh.ctx)
 	sh.writer = newWriter(sh)
@@ -81,12 +81,16 @@ func (w claimWorker) Gained(h *claim.Hold) {
 	e.mu.Unlock()
 	e.metrics.claimsGained.Inc()
 	e.wg.Go(func() {
-		for !sh.load() {
-			if !backoff.Wait(sh.ctx, loadRetry) {
-				return
-			}
+		loaded := sh.load()
+		for !loaded && backoff.Wait(sh.calls, loadRetry) {
+			loaded = sh.load()
 		}
-		sh.reseal()
+		sh.mu.Lock()
+		sh.leaveLocked()
+		sh.mu.Unlock()
+		if loaded {
+			sh.reseal()
+		}
 	})
 }
 
@@ -123,7 +127,8 @@ func (w claimWorker) Yield(h *claim.Hold) {
 	})
 }
 
-// leaveLocked notes that a sub no longer has an owner. The caller holds mu.
+// leaveLocked notes that a sub no longer has an owner, or that subs are no longer loaded. The caller holds
+// mu.
 func (sh *shard) leaveLocked() {
 	if sh.owned--; sh.owned == 0 && sh.leaving {
 		close(sh.rested)
@@ -134,9 +139,9 @@ func (sh *shard) leaveLocked() {
 func (sh *shard) load() bool {
 	e := sh.engine
 	var records []subscription.Record
-	for r, err := range e.registry.Load(sh.ctx, sh.claim.Shard) {
+	for r, err := range e.registry.Load(sh.calls, sh.claim.Shard) {
 		if err != nil {
-			if sh.ctx.Err() == nil {
+			if sh.calls.Err() == nil {
 				e.opts.Logger.Warn("callbacks: load of subscriptions failed", "shard", sh.claim.Shard, "err", err)
 			}
 			if errors.Is(err, subscription.ErrRecord) {
