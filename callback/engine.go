@@ -23,7 +23,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
@@ -50,7 +49,6 @@ type Engine struct {
 	working   context.Context // until the claims are to be released
 	stop      context.CancelFunc
 	released  chan struct{}  // closed when the claims are released
-	published atomic.Uint64  // publishes in all topics
 	wg        sync.WaitGroup // goroutines other than those that Run starts
 
 	mu       sync.Mutex

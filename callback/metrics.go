@@ -71,10 +71,7 @@ func (e *Engine) Following() map[string]Following {
 	e.mu.Unlock()
 	all := make(map[string]Following, len(topics))
 	for _, t := range topics {
-		changes, lag := t.lag()
-		t.mu.Lock()
-		all[t.set] = Following{Subscriptions: t.subs, Failing: t.failing, Changes: changes, Lag: lag}
-		t.mu.Unlock()
+		all[t.set] = t.following()
 	}
 	return all
 }

@@ -53,10 +53,6 @@ type shard struct {
 	rights    uint64 // version of the rights that all subs were checked with, except those in unchecked
 	unchecked []*sub
 
-	// See saveSkipped.
-	published uint64 // Engine.published at the last call
-	skipped   bool   // whether a cursor has moved since then that was not stored
-
 	// The inbox.
 	after    uint64 // number of the last request that was read
 	newest   uint64 // number of the newest request that is known to be in the inbox

@@ -237,7 +237,6 @@ func (s *sub) nextOrForget(yield, nothing bool, read feed.Cursor) (_ task, forge
 	case do == park:
 		s.stage = idle
 		s.moveTo(to)
-		sh.skipped = sh.skipped || s.saved != s.Cursor
 		sh.setTimer(s, wake)
 	case yield:
 		s.stage = idle

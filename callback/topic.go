@@ -173,22 +173,23 @@ func (t *topic) advance(batches []*feed.Batch) (woken, failed []*sub) {
 	return woken, t.wakePool(nil, &t.failed)
 }
 
-// lag returns how many entries follow the cursor of the slowest sub, and the age of the oldest entry
-// that any sub has not received. It does not examine subs that are at the head.
-func (t *topic) lag() (entries uint64, age time.Duration) {
+// following returns what Engine.Following does of a topic.
+func (t *topic) following() Following {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	f := Following{Subscriptions: t.subs, Failing: t.failing}
 	now := time.Now().UnixMicro()
 	oldest := now
-	for _, p := range []pool{t.behind, t.failed} {
+	for _, p := range []pool{t.behind, t.failed, t.unsure} {
 		for _, s := range p {
 			if t.ready && t.head.Position > s.passed.Position {
-				entries = max(entries, t.head.Position-s.passed.Position)
+				f.Changes = max(f.Changes, t.head.Position-s.passed.Position)
 				oldest = min(oldest, cmp.Or(s.since, s.passed.Micros, t.head.Micros))
 			}
 		}
 	}
-	return entries, time.Duration(now-oldest) * time.Microsecond
+	f.Lag = time.Duration(now-oldest) * time.Microsecond
+	return f
 }
 
 // topic returns the topic of a set, and adds a user to it.
@@ -239,7 +240,6 @@ func (e *Engine) follow(ctx context.Context, t *topic) {
 				break
 			}
 			failures = 0
-			e.published.Add(1)
 			t.publish(batches)
 		}
 	}

@@ -3,6 +3,8 @@ package callback
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -170,19 +172,8 @@ func (e *Engine) saveSkipped(context.Context) {
 // saveSkipped has the cursors stored that have moved past entries which their filters did not match. A
 // stored cursor that stays behind would be overrun by retention.
 func (sh *shard) saveSkipped() {
-	published := sh.engine.published.Load()
 	sh.mu.Lock()
-	if sh.published == published && !sh.skipped {
-		sh.mu.Unlock()
-		return
-	}
-	sh.published, sh.skipped = published, false
-	subs := make([]*sub, 0, len(sh.subs))
-	for _, s := range sh.subs {
-		if s.active() {
-			subs = append(subs, s)
-		}
-	}
+	subs := slices.Collect(maps.Values(sh.subs))
 	sh.mu.Unlock()
 	for _, s := range subs {
 		s.saveSkipped()
