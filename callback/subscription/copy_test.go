@@ -16,30 +16,29 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// content returns everything that a registry holds, except the numbers of requests.
-func content(t *testing.T, r Registry) (records map[ID]Record, requests map[int][]Request) {
+// readAll returns all records and requests of a registry, the latter without numbers.
+func readAll(t *testing.T, r Registry) (records map[ID]Record, requests map[int][]Request) {
 	t.Helper()
 	records, requests = map[ID]Record{}, map[int][]Request{}
 	for shard := range Shards {
-		some, waiting, err := readShard(t.Context(), r, shard)
+		inShard, inbox, err := readShard(t.Context(), r, shard)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, record := range some {
+		for _, record := range inShard {
 			records[record.ID()] = record
 		}
-		for i := range waiting {
-			waiting[i].Number = 0
+		for i := range inbox {
+			inbox[i].Number = 0
 		}
-		if len(waiting) > 0 {
-			requests[shard] = waiting
+		if len(inbox) > 0 {
+			requests[shard] = inbox
 		}
 	}
 	return records, requests
 }
 
-// Subscriptions are copied from the disk to Redis. Nothing is lost, even when a copy was
-// interrupted and begun again.
+// A copy from the disk to Redis is complete even if earlier copies were interrupted.
 func TestCopy(t *testing.T) {
 	ctx := t.Context()
 	now := time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
@@ -55,9 +54,7 @@ func TestCopy(t *testing.T) {
 				Last: []Attempt{{At: now, Kind: "deliver", Status: 500, Error: "no success"}},
 			},
 		}
-		if err := disk.Commit(ctx, claimOn(t, disk, r.ID().Shard()), Changes{Put: []Record{r}}); err != nil {
-			t.Fatal(err)
-		}
+		mustCommit(t, disk, acquire(t, disk, r.ID().Shard()), Changes{Put: []Record{r}})
 	}
 	for i := range 30 {
 		r := Request{Mode: Subscribe, Set: "demo", Callback: fmt.Sprint("https://new.example/", i%7), Terms: Terms{Secret: "secret"}, Lease: time.Duration(i), At: now}
@@ -65,24 +62,22 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	records, requests := content(t, disk)
+	records, requests := readAll(t, disk)
 	if len(records) != 60 || len(requests) == 0 {
-		t.Fatalf("there are %d records, and requests in %d shards", len(records), len(requests))
+		t.Fatalf("on disk: got %d records and requests in %d shards, want 60 and some", len(records), len(requests))
 	}
 
 	s := redistest.Start(t)
-	redis := func() onRedis { // each copy is a hub of its own
-		return hubWith(t, conntest.Open(t, s.Addr, redisconn.Options{}), "p", RedisOptions{}, claim.RedisOptions{ClaimFor: 300 * time.Millisecond})
+	newHub := func() redisHub { // each copy is another hub
+		return newRedisHub(t, conntest.Open(t, s.Addr, redisconn.Options{}), "p", claim.RedisOptions{ClaimFor: 300 * time.Millisecond})
 	}
-	for _, shard := range []int{0, 1} { // records that are not in the source, and the claim of a copy that was killed
-		r := redis()
-		if err := r.Commit(ctx, claimOn(t, r, shard), Changes{Put: subscriptions(shard, 2)}); err != nil {
-			t.Fatal(err)
-		}
+	for _, shard := range []int{0, 1} { // records to be removed, and the claim of a copy that was killed
+		r := newHub()
+		mustCommit(t, r, acquire(t, r, shard), Changes{Put: recordsIn(shard, 2)})
 	}
 	for stop := 1; ; stop += 40 {
-		hub := redis()
-		_, err := Copy(ctx, disk, &stopping{Registry: hub, left: stop}, hub)
+		hub := newHub()
+		_, err := Copy(ctx, disk, &failingRegistry{Registry: hub, calls: stop}, hub)
 		if err == nil {
 			break
 		}
@@ -90,44 +85,43 @@ func TestCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := redis()
+	again := newHub()
 	if n, err := Copy(ctx, disk, again, again); err != nil || n != 60 {
-		t.Errorf("%d are copied again, %v", n, err)
+		t.Errorf("second Copy() = %d, %v, want 60", n, err)
 	}
-	if a, b := content(t, redis()); !reflect.DeepEqual(a, records) || !reflect.DeepEqual(b, requests) {
-		t.Errorf("Redis has %d records, and requests in %d shards", len(a), len(b))
+	if a, b := readAll(t, newHub()); !reflect.DeepEqual(a, records) || !reflect.DeepEqual(b, requests) {
+		t.Errorf("in Redis: got %d records and requests in %d shards, want those on disk", len(a), len(b))
 	}
 
-	other := hubWith(t, conntest.Open(t, s.Addr, redisconn.Options{}), "p", RedisOptions{}, claim.RedisOptions{ClaimFor: time.Minute})
+	other := newRedisHub(t, conntest.Open(t, s.Addr, redisconn.Options{}), "p", claim.RedisOptions{ClaimFor: time.Minute})
 	for id := range records { // any shard with subscriptions
-		claimOn(t, other, id.Shard())
+		acquire(t, other, id.Shard())
 		break
 	}
 	if _, err := Copy(ctx, disk, again, again); err == nil || errors.Is(err, context.Canceled) {
-		t.Errorf("beside somebody else: %v", err)
+		t.Errorf("Copy() while a hub has a claim = %v, want an error", err)
 	}
 }
 
 var errStopped = errors.New("stopped")
 
-// A stopping is a registry that fails for good after some calls. It still carries out
-// the call that fails.
-type stopping struct {
+// A failingRegistry fails after a number of writes. The write that fails takes effect.
+type failingRegistry struct {
 	Registry
-	left int
+	calls int
 }
 
-func (s *stopping) step() error {
-	if s.left--; s.left > 0 {
+func (r *failingRegistry) fail() error {
+	if r.calls--; r.calls > 0 {
 		return nil
 	}
 	return errStopped
 }
 
-func (s *stopping) Send(ctx context.Context, r Request) error {
-	return errors.Join(s.Registry.Send(ctx, r), s.step())
+func (r *failingRegistry) Send(ctx context.Context, q Request) error {
+	return errors.Join(r.Registry.Send(ctx, q), r.fail())
 }
 
-func (s *stopping) Commit(ctx context.Context, c claim.Claim, changes Changes) error {
-	return errors.Join(s.Registry.Commit(ctx, c, changes), s.step())
+func (r *failingRegistry) Commit(ctx context.Context, c claim.Claim, changes Changes) error {
+	return errors.Join(r.Registry.Commit(ctx, c, changes), r.fail())
 }

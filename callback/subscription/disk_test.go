@@ -8,48 +8,61 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// A slow is a Keep that holds up each write until the test lets it go on.
-type slow struct {
-	*testutil.Map
-	writing, proceed chan struct{}
+// A diskHub is the registry and the claims of a single hub.
+type diskHub struct {
+	*Disk
+	*claim.Local
 }
 
-func (k *slow) Apply(ctx context.Context, writes map[string][]byte, grows bool) error {
-	if k.writing != nil {
-		k.writing <- struct{}{}
-		<-k.proceed
+func openDisk(t testing.TB, data Map) diskHub {
+	t.Helper()
+	claims, err := claim.OpenLocal(t.Context(), data, Shards)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return k.Map.Apply(ctx, writes, grows)
+	d, err := OpenDisk(t.Context(), data, claims, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return diskHub{d, claims}
+}
+
+// A blockingMap blocks in Apply until proceed is closed.
+type blockingMap struct {
+	*testutil.Map
+	applying, proceed chan struct{}
+}
+
+func (m *blockingMap) Apply(ctx context.Context, writes map[string][]byte, grows bool) error {
+	if m.applying != nil {
+		m.applying <- struct{}{}
+		<-m.proceed
+	}
+	return m.Map.Apply(ctx, writes, grows)
 }
 
 // Claims are renewed while the disk is busy with a commit.
-func TestDiskIsSlow(t *testing.T) {
-	k := &slow{Map: &testutil.Map{}}
-	d := openDisk(t, k)
-	c := claimOn(t, d, 1)
-	k.writing, k.proceed = make(chan struct{}), make(chan struct{})
+func TestRenewDuringCommit(t *testing.T) {
+	m := &blockingMap{Map: &testutil.Map{}}
+	d := openDisk(t, m)
+	c := acquire(t, d, 1)
+	m.applying, m.proceed = make(chan struct{}), make(chan struct{})
 	done := make(chan error)
-	go func() { done <- d.Commit(context.Background(), c, Changes{Put: subscriptions(1, 1)}) }()
-	<-k.writing
-	if held, err := d.Renew(t.Context(), []claim.Claim{c}); err != nil || len(held) != 1 { // hangs if it waits
-		t.Errorf("renewed %v (%v)", held, err)
+	go func() { done <- d.Commit(context.Background(), c, Changes{Put: recordsIn(1, 1)}) }()
+	<-m.applying
+	if held, err := d.Renew(t.Context(), []claim.Claim{c}); err != nil || len(held) != 1 { // must not block
+		t.Errorf("Renew() = %v, %v, want the claim", held, err)
 	}
-	close(k.proceed)
+	close(m.proceed)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }
 
 func TestDiskCorrupt(t *testing.T) {
-	k := &testutil.Map{}
-	d := openDisk(t, k)
-	some := subscriptions(1, 3)
-	if err := d.Commit(t.Context(), claimOn(t, d, 1), Changes{Put: some}); err != nil {
-		t.Fatal(err)
-	}
-	bad := some[1].ID()
-	if err := k.Apply(t.Context(), map[string][]byte{progressKey(bad): []byte("no progress")}, false); err != nil {
-		t.Fatal(err)
-	}
-	loadsOthers(t, d, 1, bad)
+	m := &testutil.Map{}
+	d := openDisk(t, m)
+	testCorrupt(t, d, d, func(id ID) error {
+		return m.Apply(t.Context(), map[string][]byte{progressKey(id): []byte("no progress")}, false)
+	})
 }

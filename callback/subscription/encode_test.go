@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// No field is forgotten: each field of a Progress is set, and to another value.
+// Every field of a Progress is stored.
 func TestProgressFields(t *testing.T) {
 	n := int64(0)
 	var set func(v reflect.Value)
@@ -43,18 +43,17 @@ func TestProgressFields(t *testing.T) {
 				set(v.Field(i))
 			}
 		default:
-			t.Fatalf("a field of kind %v", v.Kind())
+			t.Fatalf("field of kind %v: add it to this test", v.Kind())
 		}
 	}
 	var p Progress
 	set(reflect.ValueOf(&p).Elem())
 	if got, err := decodeProgress(encodeProgress(&p)); err != nil || !reflect.DeepEqual(got, p) {
-		t.Errorf("is %+v, %v, want %+v", got, err, p)
+		t.Errorf("decodeProgress() = %+v, %v, want %+v", got, err, p)
 	}
 }
 
-// Bytes are either damaged, or they are read to a Progress that is the same after
-// it is written and read again.
+// Bytes are corrupt, or are decoded to a Progress that survives a round trip.
 func FuzzProgress(f *testing.F) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
 	full := Progress{
@@ -66,11 +65,11 @@ func FuzzProgress(f *testing.F) {
 		b := encodeProgress(&p)
 		got, err := decodeProgress(b)
 		if err != nil || !reflect.DeepEqual(got, p) {
-			f.Fatalf("is %+v, %v, want %+v", got, err, p)
+			f.Fatalf("decodeProgress() = %+v, %v, want %+v", got, err, p)
 		}
 		for n := range b {
 			if _, err := decodeProgress(b[:n]); !errors.Is(err, changelog.ErrCorrupt) {
-				f.Fatalf("the first %d bytes: %v", n, err)
+				f.Fatalf("decodeProgress() of %d bytes = %v, want ErrCorrupt", n, err)
 			}
 		}
 		f.Add(b)
@@ -85,81 +84,77 @@ func FuzzProgress(f *testing.F) {
 		}
 		again, err := decodeProgress(encodeProgress(&p))
 		if err != nil || !reflect.DeepEqual(again, p) {
-			t.Fatalf("is %+v, %v, want %+v", again, err, p)
+			t.Fatalf("decodeProgress() = %+v, %v, want %+v", again, err, p)
 		}
 	})
 }
 
-// A damaged subscription is noticed, wherever it is damaged. What a version of the hub
-// wrote that knew no checksum is read.
-func TestDamagedSubscription(t *testing.T) {
+// A damaged subscription or request is detected, wherever it is damaged.
+func TestDamagedJSON(t *testing.T) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
 	s := Subscription{Set: "demo", Callback: "https://example.org/callback", Terms: Terms{Secret: "s3cret"}, LeaseEnd: at.Add(time.Hour), Made: at, Renewed: at}
 	r := Request{Mode: "subscribe", Set: "demo", Callback: "https://example.org/callback", Terms: Terms{Secret: "s3cret"}, At: at}
-	whole, err := encodeSubscription(&s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stored := mustEncode(t, s, nil)
 	request, err := encodeRequest(&r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := decodeSubscription(whole, nil); err != nil || !reflect.DeepEqual(got, s) {
-		t.Fatalf("is %+v, %v, want %+v", got, err, s)
+	if got := mustDecode(t, stored, nil); !reflect.DeepEqual(got, s) {
+		t.Fatalf("decodeSubscription() = %+v, want %+v", got, s)
 	}
 	if got := decodeRequest(0, request, nil); !reflect.DeepEqual(got, r) {
-		t.Fatalf("is %+v, want %+v", got, r)
+		t.Fatalf("decodeRequest() = %+v, want %+v", got, r)
 	}
-	try := func(b []byte) {
+	// An upper-case letter in a member's name or in the checksum makes no difference.
+	check := func(b []byte) {
 		t.Helper()
 		got, err := decodeSubscription(b, nil)
 		if err == nil && !reflect.DeepEqual(got, s) || err != nil && (!errors.Is(err, changelog.ErrCorrupt) || !reflect.DeepEqual(got, Subscription{})) {
-			t.Errorf("%s is read as %+v, %v", b, got, err)
+			t.Errorf("decodeSubscription(%s) = %+v, %v, want ErrCorrupt", b, got, err)
 		}
 	}
-	for i := range whole {
-		for bit := range 8 {
-			b := slices.Clone(whole)
-			b[i] ^= 1 << bit
-			try(b)
-		}
-		try(whole[:i])
-	}
-	for i := range request {
-		for bit := range 8 {
-			b := slices.Clone(request)
-			b[i] ^= 1 << bit
-			if got := decodeRequest(0, b, nil); got.Mode != "" && !reflect.DeepEqual(got, r) {
-				t.Errorf("%s is read as %+v", b, got)
+	flips := func(b []byte, do func([]byte)) {
+		for i := range b {
+			for bit := range 8 {
+				flipped := slices.Clone(b)
+				flipped[i] ^= 1 << bit
+				do(flipped)
 			}
 		}
 	}
+	flips(stored, check)
+	for i := range stored {
+		check(stored[:i])
+	}
+	flips(request, func(b []byte) {
+		if got := decodeRequest(0, b, nil); got.Mode != "" && !reflect.DeepEqual(got, r) {
+			t.Errorf("decodeRequest(%s) = %+v, want no Mode", b, got)
+		}
+	})
 	bare, err := json.Marshal(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := decodeSubscription(bare, nil); !errors.Is(err, changelog.ErrCorrupt) {
-		t.Errorf("without a checksum it is read as %+v, %v", got, err)
+		t.Errorf("decodeSubscription() without a checksum = %+v, %v, want ErrCorrupt", got, err)
 	}
 }
 
-// A progress that an older version stored, without the number of its newest delivery, is
-// read.
+// Old versions stored no number of the latest delivery.
 func TestProgressWithoutDelivery(t *testing.T) {
 	want := Progress{Cursor: feed.Cursor{Position: 7, Micros: 8}, Last: []Attempt{{Kind: "deliver", Status: 204}}}
 	old := encodeProgress(&want)
 	with := want
 	with.Delivery = 9
 	if b := encodeProgress(&with); string(b[:len(old)]) != string(old) || len(b) != len(old)+1 {
-		t.Errorf("the number is not the end of %x", b)
+		t.Errorf("encodeProgress() = %x, want the number at the end", b)
 	}
 	if got, err := decodeProgress(old); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("decodeProgress() = %+v, %v, want %+v", got, err, want)
 	}
 }
 
-// A request that an older version stored, without a verify token, is read, and one that has
-// none is stored as before.
+// Old versions stored no verify token.
 func TestRequestWithoutVerifyToken(t *testing.T) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
 	want := Request{Mode: Subscribe, Set: "demo", Callback: "https://example.org/callback", Terms: Terms{Secret: "s3cret"}, At: at}
@@ -172,7 +167,7 @@ func TestRequestWithoutVerifyToken(t *testing.T) {
 	}
 }
 
-// What an older version stored, with the terms apart, is read.
+// Old versions stored the terms in another order.
 func TestTermsApart(t *testing.T) {
 	at := time.UnixMicro(1_772_600_767_000_089).UTC()
 	const terms = `"filter":{"Prefix":"https://example.org/","Changes":["created"],"Types":["text/*"],"Collection":"https://example.org/c"},"every":60000000000,`

@@ -51,8 +51,7 @@ func TestDisk(t *testing.T) {
 	}})
 }
 
-// newRedis returns a hub's registry and claims. The claims are short, so that tests
-// need not wait long.
+// newRedis returns the registry of a hub, with claims that expire soon.
 func newRedis(t testing.TB, conn *redisconn.Conn, prefix string) registrytest.Hub {
 	t.Helper()
 	r, err := subscription.NewRedis(conn, prefix, subscription.RedisOptions{Keys: testKeys(t)})
@@ -66,9 +65,8 @@ func newRedis(t testing.TB, conn *redisconn.Conn, prefix string) registrytest.Hu
 	}{r, claim.NewRedis(conn, prefix, subscription.ClaimKind, claim.RedisOptions{ClaimFor: 300 * time.Millisecond, LiveFor: 200 * time.Millisecond})}
 }
 
-// backendOn returns the backend of a Redis server. Its stores differ by their
-// prefix.
-func backendOn(restart func(), conn func(testing.TB) *redisconn.Conn) registrytest.Backend {
+// redisBackend returns the backend of a Redis server. Each of its stores has another prefix.
+func redisBackend(restart func(), conn func(testing.TB) *redisconn.Conn) registrytest.Backend {
 	stores := 0
 	return registrytest.Backend{Shared: true, New: func(t *testing.T) registrytest.Store {
 		stores++
@@ -83,21 +81,20 @@ func backendOn(restart func(), conn func(testing.TB) *redisconn.Conn) registryte
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	registrytest.Run(t, backendOn(func() { s.Kill(); s.Restart() }, func(t testing.TB) *redisconn.Conn { return conntest.Open(t, s.Addr, redisconn.Options{}) }))
+	registrytest.Run(t, redisBackend(func() { s.Kill(); s.Restart() }, func(t testing.TB) *redisconn.Conn { return conntest.Open(t, s.Addr, redisconn.Options{}) }))
 }
 
-// On a cluster a script that touches keys of two slots fails.
+// In a cluster, a script with keys of two slots fails.
 func TestRedisCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: make prove PART=stores")
 	}
 	t.Parallel()
 	s := redistest.StartCluster(t)
-	registrytest.Run(t, backendOn(nil, func(t testing.TB) *redisconn.Conn { return conntest.OpenCluster(t, s.Addr, redisconn.Options{}) }))
+	registrytest.Run(t, redisBackend(nil, func(t testing.TB) *redisconn.Conn { return conntest.OpenCluster(t, s.Addr, redisconn.Options{}) }))
 }
 
-// testKeys returns keys, with which the suite runs: that of a registry without keys is only
-// the simpler one.
+// testKeys returns keys for the registries of the suite.
 func testKeys(t testing.TB) *subscription.Keys {
 	t.Helper()
 	keys, err := subscription.ParseKeys("test:" + base64.StdEncoding.EncodeToString(make([]byte, 32)))
