@@ -56,7 +56,7 @@ func readForm(w http.ResponseWriter, r *http.Request) (*form, error) {
 		return nil, problem.New(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the form exceeds %d bytes", e.Limit))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read form: %w", err)
+		return nil, problem.BodyError(err)
 	}
 	all, err := url.ParseQuery(string(body))
 	if err != nil {

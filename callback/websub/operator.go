@@ -148,7 +148,7 @@ func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) 
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<10))
 	if err != nil {
-		return nil, err
+		return nil, problem.BodyError(err)
 	}
 	if err = resourcesync.DecodeJSON(text, &body); err == nil && body.Cursor == "" {
 		err = errors.New("cursor is missing")

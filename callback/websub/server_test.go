@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/rshub/rshub/callback/outlet"
@@ -181,6 +185,40 @@ func TestParametersInTheURL(t *testing.T) {
 	}
 	if r := f.newest(); r.Callback != "https://callback.example/cb" {
 		t.Errorf("kept is %+v", r)
+	}
+}
+
+// A body that cannot be read is the client's fault: strangers must not fill the log with errors.
+func TestUnreadableBody(t *testing.T) {
+	f := newFront(t, Options{})
+	memorytest.Fill(t, f.log, "demo")
+	one := record(1, feed.Cursor{})
+	f.put(one)
+	cursor := "/sets/demo/subscriptions/" + one.ID().String() + "/cursor"
+	for _, tt := range []struct {
+		name   string
+		err    error
+		status int
+		want   string
+	}{
+		{"truncated", io.ErrUnexpectedEOF, 400, "the body ends early"},
+		{"stalled", os.ErrDeadlineExceeded, 408, "timeout while reading the body"},
+		{"reset", syscall.ECONNRESET, 400, "read body: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			body := func() io.Reader { return io.MultiReader(strings.NewReader("hub.mode=sub"), iotest.ErrReader(tt.err)) }
+			w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", body()), access.All())
+			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+				t.Errorf("POST /hub: got %d %q, want %d %q", w.Code, w.Body, tt.status, tt.want)
+			}
+			err := f.server.ServeSubscription(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, cursor, body()), "demo", one.ID().String(), "cursor")
+			if p := problem.From(err); p.Status != tt.status || !strings.Contains(p.Detail, tt.want) {
+				t.Errorf("PUT %s: got %d %q, want %d %q", cursor, p.Status, p.Detail, tt.status, tt.want)
+			}
+		})
+	}
+	if log := f.logged.String(); strings.Contains(log, `"level":"ERROR"`) {
+		t.Errorf("got an error in the log: %s", log)
 	}
 }
 
