@@ -1,6 +1,7 @@
 package websub
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,10 @@ func half(most int) int { return (most + 1) / 2 }
 func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool, err error) {
 	record, err := s.registry.Find(ctx, r.ID())
 	if err == nil && record.Ended.IsZero() {
-		limits := shared(r.By, "about subscription "+r.ID().String(), maxAgain)
-		if r.Shows(&record.Subscription) {
-			limits = limits[:1] // what strangers have used up does not count
+		about := "about subscription " + r.ID().String()
+		limits := shared(r.By, about, maxAgain)
+		if r.Shows(&record.Subscription) { // requests of strangers do not count
+			limits = shared(cmp.Or(r.By, "its subscriber"), about, maxAgain)[:1]
 		}
 		if err = s.rates.take(r.At, limits...); err == nil {
 			err = r.May(&record.Subscription)

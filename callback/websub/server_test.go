@@ -529,6 +529,34 @@ func TestRates(t *testing.T) {
 	}
 }
 
+// The subscriber of a subscription can renew it while strangers use up its limit, even if it has no token and no
+// address, as behind a Unix socket.
+func TestRatesOfUnknownCaller(t *testing.T) {
+	f := newFront(t, Options{})
+	memorytest.Fill(t, f.log, "demo")
+	f.put(subscription.Record{Subscription: subscription.Subscription{
+		Set: "demo", Callback: "https://callback.example/cb", Terms: subscription.Terms{Secret: secret}, LeaseEnd: now.Add(time.Hour),
+	}})
+	post := func(form string) int {
+		r := httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(form))
+		r.RemoteAddr = ""
+		w := httptest.NewRecorder()
+		f.serveHub(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()})))
+		return w.Code
+	}
+	stranger := asking("hub.secret", "-", "hub.mode", "unsubscribe")
+	for post(stranger) == 202 {
+	}
+	for n := range half(maxAgain) {
+		if status := post(asking()); status != 202 {
+			t.Fatalf("renewal %d: got %d, want 202", n, status)
+		}
+	}
+	if status := post(asking()); status != 429 {
+		t.Errorf("renewal beyond the limit: got %d, want 429", status)
+	}
+}
+
 // While the registry is broken, every request is refused with an answer that is
 // useful to the client.
 func TestRegistryFails(t *testing.T) {
