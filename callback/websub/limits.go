@@ -17,37 +17,34 @@ import (
 	"github.com/rshub/rshub/internal/problem"
 )
 
-// maxAgain is how many requests in one minute may be about one existing
-// subscription. Each of them makes the hub call the callback.
-const maxAgain = 60
+// maxRenewals bounds the requests per minute about one existing subscription. Each makes the hub call the callback.
+const maxRenewals = 60
 
-// rates counts requests in the current minute, by what they are about. The
-// counts are limited because each request makes the hub call a host that need
+// rates counts requests in the current minute. They are limited because each makes the hub call a host that need
 // not belong to the client.
 type rates struct {
 	mu     sync.Mutex
 	minute time.Time
-	counts map[string]int // by the text that take gets
+	counts map[string]int // by limit.about
 }
 
-// A limit is how many requests about the same are taken in one minute.
+// A limit is the maximum number of requests per minute about one subject.
 type limit struct {
-	about string // ends the sentence "there were so many requests …"
-	most  int
+	about string // subject, as in "3 requests for callbacks at a.example per minute"
+	max   int
 }
 
-// take counts one request under each of the limits, or refuses it when one of
-// them is reached in this minute.
-func (r *rates) take(now time.Time, limits ...limit) error {
+// count counts a request under each of the limits, or refuses it if one is reached in this minute.
+func (r *rates) count(now time.Time, limits ...limit) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if minute := now.Truncate(time.Minute); !minute.Equal(r.minute) {
 		r.minute, r.counts = minute, map[string]int{}
 	}
 	for _, l := range limits {
-		if r.counts[l.about] >= l.most {
+		if r.counts[l.about] >= l.max {
 			p := problem.New(http.StatusTooManyRequests, "too-many-requests",
-				fmt.Sprintf("limit of %d requests %s per minute reached; try again in the next minute", l.most, l.about))
+				fmt.Sprintf("limit of %d requests %s per minute reached; try again in the next minute", l.max, l.about))
 			p.RetryAfter = int(r.minute.Add(time.Minute).Sub(now)/time.Second) + 1
 			return p
 		}
@@ -58,37 +55,34 @@ func (r *rates) take(now time.Time, limits ...limit) error {
 	return nil
 }
 
-// shared returns the limits of requests about something that several callers
-// may ask for: one caller gets half of it, so that a stranger cannot use up
-// what others need. by is empty for callers that cannot be told apart.
-func shared(by, about string, most int) []limit {
-	all := limit{about, most}
+// shared returns the limits of requests about a subject. One caller gets half, so that a stranger cannot use up what
+// others need. by is empty for callers that the hub cannot tell apart.
+func shared(by, about string, max int) []limit {
+	all := limit{about, max}
 	if by == "" {
 		return []limit{all}
 	}
-	return []limit{{"by " + by + " " + about, half(most)}, all}
+	return []limit{{"by " + by + " " + about, half(max)}, all}
 }
 
-// half returns the part of a bound that one caller may use up.
-func half(most int) int { return (most + 1) / 2 }
+// half returns the part of a limit that one caller may use up.
+func half(limit int) int { return (limit + 1) / 2 }
 
-// admit returns nil when a request may be made: there were not too many
-// requests, and there is room for a new subscription. known says whether the
-// subscription exists.
+// admit returns nil if a request may be made: its rates are below the limits, and there is room for a new
+// subscription. known reports whether the subscription exists.
 //
-// Requests about an existing subscription are counted on their own and need no
-// room. So nobody can keep a subscription from being renewed by asking for many
-// others at its host. The other requests are counted by the host alone, because
-// one machine has many ports.
+// Requests about an existing subscription are counted separately and need no room, so requests about others at its
+// host cannot prevent a renewal. Requests about new ones are counted by host without the port, because one machine
+// has many ports.
 func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool, err error) {
 	record, err := s.registry.Find(ctx, r.ID())
 	if err == nil && record.Ended.IsZero() {
 		about := "about subscription " + r.ID().String()
-		limits := shared(r.By, about, maxAgain)
+		limits := shared(r.By, about, maxRenewals)
 		if r.Shows(&record.Subscription) { // requests of strangers do not count
-			limits = shared(cmp.Or(r.By, "its subscriber"), about, maxAgain)[:1]
+			limits = shared(cmp.Or(r.By, "its subscriber"), about, maxRenewals)[:1]
 		}
-		if err = s.rates.take(r.At, limits...); err == nil {
+		if err = s.rates.count(r.At, limits...); err == nil {
 			err = r.May(&record.Subscription)
 		}
 		return true, err
@@ -98,8 +92,8 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 	}
 	host := outbound.Host(r.Callback)
 	if r.Mode == subscription.Subscribe {
-		if full := s.full(ctx, r, host); full != nil {
-			return false, full
+		if p := s.full(ctx, r, host); p != nil {
+			return false, p
 		}
 	}
 	name, _, err := net.SplitHostPort(host)
@@ -110,42 +104,35 @@ func (s *Server) admit(ctx context.Context, r *subscription.Request) (known bool
 	if r.By != "" {
 		limits = append(limits, limit{"by " + r.By, s.opts.MaxRequests})
 	}
-	return false, s.rates.take(r.At, limits...)
+	return false, s.rates.count(r.At, limits...)
 }
 
-// full returns the problem with which a new subscription is refused, or nil
-// when there is room for it.
+// full returns the problem with which a new subscription is refused, or nil if there is room for it.
 func (s *Server) full(ctx context.Context, r *subscription.Request, host string) *feed.Problem {
-	c := s.engine.Count(r, host)
-	refuse := func(status int, format string, args ...any) *feed.Problem {
-		return problem.New(status, "too-many-subscriptions", fmt.Sprintf(format, args...))
+	type bound struct {
+		count, max int
+		what       string // continues "3 subscriptions"
 	}
-	switch {
-	case c.Host >= s.opts.MaxPerHost:
-		return refuse(http.StatusForbidden, "limit of %d subscriptions with callbacks at %s reached; only renewals are accepted", s.opts.MaxPerHost, host)
-	case c.Set >= s.opts.MaxPerSet:
-		return refuse(http.StatusForbidden, "limit of %d subscriptions to set %s reached; only renewals are accepted", s.opts.MaxPerSet, r.Set)
+	c, o := s.engine.Count(r, host), &s.opts
+	at, to := "with callbacks at "+host, "to set "+r.Set
+	all := []bound{{c.Host, o.MaxPerHost, at}, {c.Set, o.MaxPerSet, to}}
+	if !access.FromContext(ctx).Rights.Operate() {
+		all = append(all, bound{c.OwnHost, half(o.MaxPerHost), "of one caller " + at},
+			bound{c.OwnSet, half(o.MaxPerSet), "of one caller " + to}, bound{c.OwnAll, o.MaxPerSet, "of one caller"})
 	}
-	if r.By != "" && !access.FromContext(ctx).Rights.Operate() { // nobody takes the places of all others
-		switch most := s.opts.MaxPerSet; {
-		case c.OwnHost >= half(s.opts.MaxPerHost):
-			return refuse(http.StatusForbidden, "limit of %d subscriptions of one caller with callbacks at %s reached; only renewals are accepted", half(s.opts.MaxPerHost), host)
-		case c.OwnSet >= half(most):
-			return refuse(http.StatusForbidden, "limit of %d subscriptions of one caller to set %s reached; only renewals are accepted", half(most), r.Set)
-		case c.OwnAll >= most:
-			return refuse(http.StatusForbidden, "limit of %d subscriptions of one caller reached; only renewals are accepted", most)
+	for _, b := range all {
+		if b.count >= b.max {
+			return problem.New(http.StatusForbidden, "too-many-subscriptions",
+				fmt.Sprintf("limit of %d subscriptions %s reached; only renewals are accepted", b.max, b.what))
 		}
 	}
-	unverified := ""
-	switch {
-	case c.Fresh >= s.opts.MaxUnverified:
-		unverified = fmt.Sprintf("%d subscriptions with callbacks at %s", s.opts.MaxUnverified, host)
-	case r.By != "" && c.Own >= half(s.opts.MaxUnverified):
-		unverified = fmt.Sprintf("%d subscriptions of one caller with callbacks at %s", half(s.opts.MaxUnverified), host)
-	default:
-		return nil
+	for _, b := range []bound{{c.Fresh, o.MaxUnverified, at}, {c.Own, half(o.MaxUnverified), "of one caller " + at}} {
+		if b.count >= b.max {
+			p := problem.New(http.StatusTooManyRequests, "too-many-subscriptions",
+				fmt.Sprintf("limit of unconfirmed requests reached (%d subscriptions %s); try again when some are confirmed", b.max, b.what))
+			p.RetryAfter = 30 // the last of three verifications is then over
+			return p
+		}
 	}
-	p := refuse(http.StatusTooManyRequests, "limit of unconfirmed requests reached (%s); try again when some are confirmed", unverified)
-	p.RetryAfter = 30 // by then the third attempt to verify is over
-	return p
+	return nil
 }

@@ -16,17 +16,15 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// How many subscriptions a page has. It ends earlier, but not before the first, when
-// they have more text than pageBytes.
+// Number of subscriptions on a page. If their text exceeds pageBytes, a page has fewer, but at least one.
 const (
 	defaultPage = 100
 	maxPage     = 1000
 	pageBytes   = 1 << 20
 )
 
-// ServeSubscriptions answers an operator's GET of a set's subscriptions, one
-// page at a time (?limit=, ?after= an ID). Whether the caller is an operator
-// has been checked before.
+// ServeSubscriptions responds to an operator's GET of a set's subscriptions, one page at a time (?limit=, ?after= an
+// ID). The caller must have checked that the client is an operator.
 func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set string) error {
 	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
@@ -48,9 +46,9 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	if err != nil {
 		return fmt.Errorf("list subscriptions of set %q: %w", set, err)
 	}
-	if len(records) == 0 {
+	if len(records) == 0 { // subscriptions may outlive their set
 		if _, err := s.log.State(r.Context(), set); errors.Is(err, feed.ErrNoSet) {
-			return err // only when there are no subscriptions, because subscriptions may outlive their set
+			return err
 		}
 	}
 	page := struct {
@@ -59,10 +57,11 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	}{Subscriptions: []json.RawMessage{}}
 	size := 0
 	for i := range records {
-		v, err := s.viewAll(r.Context(), &records[i])
+		v, err := s.view(r.Context(), &records[i])
 		if err != nil {
 			return err
 		}
+		v.By = records[i].By
 		text, err := json.Marshal(v)
 		if err != nil {
 			return err
@@ -81,10 +80,9 @@ func (s *Server) ServeSubscriptions(w http.ResponseWriter, r *http.Request, set 
 	return nil
 }
 
-// ServeSubscription answers an operator about one subscription of a set: GET
-// shows it, DELETE ends it, POST of its part "retry" delivers now, and PUT of
-// its part "cursor" moves it. A change is answered 202 once it is sure to be
-// made. Whether the caller is an operator has been checked before.
+// ServeSubscription responds to an operator's request about one subscription of a set: GET views it, DELETE ends it,
+// POST of its part "retry" delivers now, and PUT of its part "cursor" moves it. The response to a change is 202 once
+// the change is durable. The caller must have checked that the client is an operator.
 func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, id, part string) error {
 	parsed, err := subscription.ParseID(id)
 	if err != nil {
@@ -97,34 +95,25 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	if err != nil {
 		return fmt.Errorf("find subscription %s: %w", id, err)
 	}
-	noted := trail.FromContext(r.Context())
 	if !record.Ended.IsZero() && (part == "retry" || part == "cursor") {
 		return problem.New(http.StatusConflict, "subscription-ended", "the subscription has ended: "+record.Why)
 	}
 	request := subscription.Request{Set: set, Form: record.Form, Callback: record.Callback, At: s.opts.Now().UTC()}
-	switch {
-	case part == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		v, err := s.viewAll(r.Context(), &record)
+	switch r.Method + " " + part {
+	case "GET ", "HEAD ":
+		v, err := s.view(r.Context(), &record)
 		if err != nil {
 			return err
 		}
+		v.By = record.By
 		problem.WriteJSON(w, http.StatusOK, v)
 		return nil
-	case part == "" && r.Method == http.MethodDelete:
+	case "DELETE ":
 		request.Mode = subscription.Remove
-		noted.SetAction(trail.Remove, set)
-	case part == "retry" && r.Method == http.MethodPost:
+	case "POST retry":
 		request.Mode = subscription.Retry
-		noted.SetAction(trail.Retry, set)
-	case part == "cursor" && r.Method == http.MethodPut:
+	case "PUT cursor":
 		request.Mode = subscription.Move
-		noted.SetAction(trail.Move, set)
-		begin, err := s.readCursor(w, r, set)
-		if err != nil {
-			return err
-		}
-		request.Start, request.Diverged = begin.Cursor, begin.Diverged
-		noted.SetCursor(begin.Cursor)
 	default:
 		allow, ok := map[string]string{"": "DELETE, GET, HEAD", "retry": "POST", "cursor": "PUT"}[part]
 		if !ok {
@@ -132,7 +121,17 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 		}
 		return problem.NotAllowed(r, allow)
 	}
-	noted.SetSubscription(id, hostOf(record.Callback))
+	audit := trail.FromContext(r.Context())
+	audit.SetAction(trail.Action(request.Mode), set) // actions have the names of modes
+	if request.Mode == subscription.Move {
+		start, err := s.readCursor(w, r, set)
+		if err != nil {
+			return err
+		}
+		request.Start, request.Diverged = start.Cursor, start.Diverged
+		audit.SetCursor(start.Cursor)
+	}
+	audit.SetSubscription(id, hostOf(record.Callback))
 	if err := s.send(r.Context(), request); err != nil {
 		return err
 	}
@@ -140,8 +139,7 @@ func (s *Server) ServeSubscription(w http.ResponseWriter, r *http.Request, set, 
 	return nil
 }
 
-// readCursor reads {"cursor": …} with a cursor, a datetime, start or now, and
-// returns what find does.
+// readCursor reads {"cursor": …} with a cursor, a datetime, start or now, and returns the result of find.
 func (s *Server) readCursor(w http.ResponseWriter, r *http.Request, set string) (*feed.Batch, error) {
 	var body struct {
 		Cursor string `json:"cursor"`

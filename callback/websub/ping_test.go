@@ -3,65 +3,58 @@ package websub
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/access"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
-// A polled notes the sets that are pinged. The set away cannot be read.
-type polled struct{ pinged []string }
+// fakeSources records the pinged sets. The set away is unavailable.
+type fakeSources struct{ pinged []string }
 
-func (p *polled) Ping(_ context.Context, set string) error {
+func (s *fakeSources) Ping(_ context.Context, set string) error {
 	if set == "away" {
-		return fmt.Errorf("look at the set: %w", feed.ErrUnavailable)
+		return fmt.Errorf("ping set: %w", feed.ErrUnavailable)
 	}
-	p.pinged = append(p.pinged, set)
+	s.pinged = append(s.pinged, set)
 	return nil
 }
 
-// A ping may name several topics, by either name. It is answered 204 when each of them
-// is accepted. Otherwise the answer names the one that is not.
+// A ping may name several topics, by either parameter. An error names the rejected one.
 func TestPing(t *testing.T) {
-	sources := &polled{}
-	f := newFront(t, Options{Sources: sources})
+	sources := &fakeSources{}
+	f, _ := newFront(t, Options{Sources: sources})
 	for _, set := range []string{"a", "b", "c", "away"} {
 		memorytest.Fill(t, f.log, set)
 	}
-	topic := func(set string) string { return base + "/sets/" + set + "/changes" }
-	for _, test := range []struct {
-		form   string
-		status int
-		says   string
-		pinged string
+	publisher := rights(t, "publish:a,publish:b,publish:c,publish:away")
+	for _, tt := range []struct {
+		name, form string // {SET} is the topic of a set
+		status     int
+		want       string
+		pinged     string
 	}{
-		{"hub.url=" + topic("a"), 204, "", "[a]"},
-		{"hub.topic=" + topic("a"), 204, "", "[a]"},
-		{"hub.url=" + topic("a") + "&hub.topic=" + topic("a"), 204, "", "[a]"}, // many send both
-		{"hub.url=" + topic("a") + "&hub.url=" + topic("b") + "&hub.url=" + topic("a"), 204, "", "[a b]"},
-		{"hub.topic=" + topic("a") + "&hub.topic=" + topic("b") + "&hub.url=" + topic("c"), 204, "", "[c a b]"},
-		{"", 400, "hub.url or hub.topic is missing", "[]"},
-		{"hub.url=", 400, "hub.url is missing", "[]"},
-		{"hub.url=" + topic("a") + "&hub.url=https://example.org/x", 404, `hub.url: got "https://example.org/x"`, "[]"},
-		{"hub.url=" + topic("a") + "&hub.topic=" + topic("private"), 403, "hub.topic=" + topic("private"), "[]"},
-		{"hub.url=" + topic("a") + "&hub.url=" + topic("away"), 503, "hub.url=" + topic("away") + ": ", "[a]"},
+		{"hub.url", "hub.url={a}", 204, "", "[a]"},
+		{"hub.topic", "hub.topic={a}", 204, "", "[a]"},
+		{"both", "hub.url={a}&hub.topic={a}", 204, "", "[a]"}, // many publishers send both
+		{"duplicate", "hub.url={a}&hub.url={b}&hub.url={a}", 204, "", "[a b]"},
+		{"several", "hub.topic={a}&hub.topic={b}&hub.url={c}", 204, "", "[c a b]"},
+		{"missing", "", 400, "hub.url or hub.topic is missing", "[]"},
+		{"empty", "hub.url=", 400, "hub.url is missing", "[]"},
+		{"other hub", "hub.url={a}&hub.url=https://example.org/x", 404, `hub.url: got "https://example.org/x"`, "[]"},
+		{"forbidden", "hub.url={a}&hub.topic={private}", 403, "hub.topic=" + base + "/sets/private/changes: ", "[]"},
+		{"unavailable", "hub.url={a}&hub.url={away}", 503, "hub.url=" + base + "/sets/away/changes: ", "[a]"},
 	} {
-		sources.pinged = nil
-		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&"+test.form)), rights(t, "publish:a,publish:b,publish:c,publish:away"))
-		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || (w.Code == 204) != (w.Body.Len() == 0) {
-			t.Errorf("%s is answered %d: %s", test.form, w.Code, w.Body)
-		}
-		if fmt.Sprint(sources.pinged) != test.pinged {
-			t.Errorf("%s pings %v, not %s", test.form, sources.pinged, test.pinged)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			sources.pinged = nil
+			form := regexp.MustCompile(`\{(\w+)\}`).ReplaceAllString(tt.form, base+"/sets/$1/changes")
+			w := f.postAs(t, publisher, "hub.mode=publish&"+form, tt.status, tt.want)
+			if got := fmt.Sprint(sources.pinged); got != tt.pinged || (w.Code == 204) != (w.Body.Len() == 0) {
+				t.Errorf("pinged %s, want %s; response %q", got, tt.pinged, w.Body)
+			}
+		})
 	}
-	// A hub that does not fetch says so.
 	f.server.opts.Sources = nil
-	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader("hub.mode=publish&hub.url="+topic("a"))), access.All()); w.Code != 400 || !strings.Contains(w.Body.String(), "does not fetch") {
-		t.Errorf("without a fetcher it is answered %d: %s", w.Code, w.Body)
-	}
+	f.postAs(t, publisher, "hub.mode=publish&hub.url="+base+"/sets/a/changes", 400, "does not fetch")
 }

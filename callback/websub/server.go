@@ -1,10 +1,10 @@
-// Package websub implements WebSub (W3C Recommendation of 23 January 2018) over HTTP: requests of
-// subscribers, pings of sources, the pages of operators, and the requests to callbacks. Sections in
-// its comments are those of WebSub, unless another standard is named.
+// Package websub implements WebSub (W3C Recommendation of 23 January 2018) over HTTP: requests of subscribers, pings of
+// sources, the pages of operators, and the requests to callbacks. Sections in its comments are those of WebSub, unless
+// another standard is named.
 //
-// A Server turns each request into a subscription.Request and carries out nothing itself. The
-// engine of package callback does that, with a Caller as its outlet. How often to try again and
-// what to deliver is decided there, too. The package carries no compatibility promise.
+// A Server turns each request into a subscription.Request and executes nothing itself. The engine of package callback
+// does, with a Caller as its outlet; it also decides what to deliver and when to retry. The package carries no
+// compatibility promise.
 package websub
 
 import (
@@ -28,72 +28,68 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Sets know which sets there may be. They are a *hub.Hub.
+// Sets is implemented by *hub.Hub.
 type Sets interface {
-	// Waits reports whether a publish may make a set.
+	// Waits reports whether a publish may make a set, so that it may be subscribed to before it exists.
 	Waits(set string) bool
 }
 
-// Inventories know what sets hold.
+// Inventories knows which sets have an inventory.
 type Inventories interface {
 	// Keeps reports whether the hub keeps an inventory of a set.
 	Keeps(ctx context.Context, set string) bool
 }
 
-// Sources are polled by the hub. They are a *poll.Poller.
+// Sources is implemented by *poll.Poller.
 type Sources interface {
-	// Ping starts a fetch of what a source has changed. It does not wait for the fetch.
+	// Ping starts a fetch of the changes of a set's source. It does not wait for the fetch.
 	Ping(ctx context.Context, set string) error
 }
 
-// Options of a Server. Zero values are the defaults.
+// Options configures a Server. The zero value uses the defaults.
 type Options struct {
-	Sets        Sets        // that are not made yet, and may be subscribed to; default: none
-	Inventories Inventories // to begin anew with when changes are gone; default: none
-	Sources     Sources     // that only ping; default: pings are refused
+	Sets        Sets                      // sets that may be made; default: none
+	Inventories Inventories               // baselines for subscribers that lost changes; default: none
+	Sources     Sources                   // sources that ping; default: pings are refused
+	Formats     map[string]*outlet.Format // formats besides change notifications, by the name of their topic in a set; default: none
 
-	// The leases that are granted (Change Notification section 4.2); default 300 s,
-	// 10 days and 31 days.
+	// Granted leases (Change Notification section 4.2); default: 300 s, 10 days and 31 days.
 	LeaseMin, LeaseDefault, LeaseMax time.Duration
 
-	// MaxRequests bounds the requests in one minute about new subscriptions, for
-	// callbacks at one host; default 1,000. Renewals have a limit of their own.
+	// Maximum number of requests per minute about new subscriptions with callbacks at one host; default: 1,000.
+	// Renewals have their own limit.
 	MaxRequests int
 
-	// How many subscriptions there may be. Hubs that share the work each know only
-	// a part of them and estimate the whole, so there the limits are not exact.
-	MaxPerHost    int // with callbacks at one host and port; default 10,000
-	MaxPerSet     int // default 100,000
-	MaxUnverified int // still to be confirmed, with callbacks at one host and port; default 1,000
+	// Maximum numbers of subscriptions. Hubs that share the work estimate the totals from the part that each knows, so
+	// there the limits are not exact.
+	MaxPerHost    int // with callbacks at one host and port; default: 10,000
+	MaxPerSet     int // default: 100,000
+	MaxUnverified int // not yet confirmed, with callbacks at one host and port; default: 1,000
 
-	Formats map[string]*outlet.Format // of what is delivered, besides change notifications, by the names of their topics in a set; default: none
-
-	ClockSkew time.Duration    // how far a datetime may lie in the future; default 1 minute
-	Now       func() time.Time // default time.Now
+	ClockSkew time.Duration    // how far a datetime may be in the future; default: 1 minute
+	Now       func() time.Time // default: time.Now
 }
 
-// A Server answers what subscribers and operators ask about subscriptions. What
-// they want becomes a request, which the engine carries out.
+// A Server responds to the requests of subscribers and operators about subscriptions. It passes changes to the engine,
+// which executes them later.
 type Server struct {
 	engine   Requests
 	registry subscription.Registry
 	log      Memory
 	check    func(name, target string) error
-	begin    changelog.StartFinder // without Parameter, which find sets
 	base     feed.Base
 	opts     Options
 	rates    rates
 }
 
-// Requests takes the requests about subscriptions. callback.Engine does.
+// Requests accepts requests about subscriptions. It is implemented by callback.Engine.
 type Requests interface {
-	// Send adds a request to its shard's inbox. The request is durable when
-	// Send returns nil, and is carried out soon. Errors are those of
-	// subscription.Registry.Send.
+	// Send adds a request to its shard's inbox. The request is durable when Send returns nil, and is executed soon.
+	// Errors are those of subscription.Registry.Send.
 	Send(ctx context.Context, r subscription.Request) error
 
-	// Count returns how many subscriptions the one that a request is to make
-	// would meet. Its callback is at host.
+	// Count returns the numbers of subscriptions for the limits on a new one, whose callback is at host. Those of the
+	// same caller are zero if r.By is empty.
 	Count(r *subscription.Request, host string) subscription.Count
 }
 
@@ -106,9 +102,8 @@ type Memory interface {
 	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 }
 
-// NewServer returns a Server for the topics under base. It sends requests to
-// engine, and finds subscriptions in registry. check decides which callbacks
-// are allowed, as outbound.Client.Check does.
+// NewServer returns a Server for the topics under base. It sends requests to engine, and finds subscriptions in
+// registry. check reports whether a callback is allowed, as outbound.Client.Check does.
 func NewServer(engine Requests, registry subscription.Registry, log Memory, check func(name, target string) error, base feed.Base, o Options) *Server {
 	o.LeaseMin = cmp.Or(o.LeaseMin, 300*time.Second)
 	o.LeaseDefault = cmp.Or(o.LeaseDefault, 10*24*time.Hour)
@@ -121,17 +116,13 @@ func NewServer(engine Requests, registry subscription.Registry, log Memory, chec
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{engine: engine, registry: registry, log: log, check: check, base: base, opts: o}
-	s.begin = changelog.StartFinder{Log: log, Waits: func(set string) bool { return o.Sets != nil && o.Sets.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
-	return s
+	return &Server{engine: engine, registry: registry, log: log, check: check, base: base, opts: o}
 }
 
-// ServeHub answers a form that was POSTed to the hub's URL: a request to
-// subscribe or to unsubscribe (section 5.1), or the ping of a source (section
-// 6). The answer to a request is 202 once it is durable; the callback is asked
-// to confirm later. The answer to a ping is 204, since there are publishers that
-// take everything else for a failure. An error means that nothing was kept. The
-// caller answers it with one line of text (section 5.1.2; problem.WriteText).
+// ServeHub responds to a form that was POSTed to the hub's URL: a request to subscribe or to unsubscribe (section 5.1),
+// or the ping of a source (section 6). The response to a request is 202 once it is durable; it is verified later. The
+// response to a ping is 204, because some publishers treat any other status as a failure. An error means that nothing
+// was stored. The caller must write it as one line of text (section 5.1.2; problem.WriteText).
 func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 	form, err := readForm(w, r)
 	if err != nil {
@@ -142,56 +133,50 @@ func (s *Server) ServeHub(w http.ResponseWriter, r *http.Request) error {
 		return form.err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	if mode == publishing {
+	if mode == publish {
 		if err := s.ping(r.Context(), form); err != nil {
 			return err
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	note, err := s.take(r, form, subscription.Mode(mode))
+	request, err := s.sendForm(r, form, subscription.Mode(mode))
 	if err != nil {
 		return err
 	}
+	note := "accepted; the callback will be asked to confirm"
+	if request.Mode == subscription.Subscribe && request.Secret != "" && strings.HasPrefix(request.Callback, "http:") {
+		note += "; warning: the secret is sent over plain HTTP, use https"
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusAccepted)
-	_, _ = w.Write([]byte(note + "\n")) // the subscriber may be gone
+	_, _ = w.Write([]byte(note + "\n")) // the subscriber may have closed the connection
 	return nil
 }
 
-// take sends the request to subscribe or to unsubscribe that is in a form. It
-// returns the text of the answer.
-func (s *Server) take(r *http.Request, form *form, mode subscription.Mode) (note string, err error) {
-	set, format, err := s.parseTopic(r.Context(), form)
+// sendForm sends the request to subscribe or to unsubscribe in a form.
+func (s *Server) sendForm(r *http.Request, form *form, mode subscription.Mode) (request subscription.Request, err error) {
+	ctx := r.Context()
+	set, format, err := s.parseTopic(ctx, form)
 	if err != nil {
-		return "", err
+		return request, err
 	}
-	record, action := trail.FromContext(r.Context()), trail.Subscribe
-	if mode == subscription.Unsubscribe {
-		action = trail.Unsubscribe
+	audit := trail.FromContext(ctx)
+	audit.SetAction(trail.Action(mode), set) // actions have the names of modes
+	if err := access.MayFollow(ctx, set); err != nil {
+		return request, err
 	}
-	record.SetAction(action, set)
-	if err := access.MayFollow(r.Context(), set); err != nil {
-		return "", err
-	}
-	request, err := s.parse(r, form, subscription.Request{Mode: mode, Set: set, Form: format})
+	request, err = s.parseRequest(r, form, subscription.Request{Mode: mode, Set: set, Form: format})
 	if request.Callback != "" {
-		record.SetSubscription(request.ID().String(), hostOf(request.Callback))
+		audit.SetSubscription(request.ID().String(), hostOf(request.Callback))
 	}
 	if err != nil {
-		return "", err
+		return request, err
 	}
-	if err := s.send(r.Context(), request); err != nil {
-		return "", err
-	}
-	note = "accepted; the callback will be asked to confirm"
-	if mode == subscription.Subscribe && request.Secret != "" && strings.HasPrefix(request.Callback, "http:") {
-		note += "; warning: the secret is sent over plain HTTP, use https"
-	}
-	return note, nil
+	return request, s.send(ctx, request)
 }
 
-// hostOf returns the host of a callback, as logs may show it. The rest may be secret.
+// hostOf returns the host of a callback, for logs. The rest of the callback may be secret.
 func hostOf(callback string) string {
 	u, err := url.Parse(callback)
 	if err != nil {
@@ -200,14 +185,14 @@ func hostOf(callback string) string {
 	return u.Host
 }
 
-// parseTopic returns the set whose topic a form names in hub.topic, or in topic of the
-// draft of 2012, and the form of what is delivered: see subscription.Subscription.Form.
+// parseTopic returns the set and format of the topic in hub.topic. In the draft of 2012 it is in topic, and may be
+// missing: that draft had no topics.
 func (s *Server) parseTopic(ctx context.Context, form *form) (set, format string, err error) {
 	name := "hub.topic"
 	if form.Has("callbackURI") && !form.Has(name) {
 		if name = "topic"; !form.Has(name) {
-			if set, err = s.onlySet(ctx); s.opts.Formats[draftForm] != nil {
-				format = draftForm
+			if set, err = s.onlySet(ctx); s.opts.Formats[draftFormat] != nil {
+				format = draftFormat
 			}
 			return set, format, err
 		}
@@ -216,15 +201,13 @@ func (s *Server) parseTopic(ctx context.Context, form *form) (set, format string
 	if form.err != nil {
 		return "", "", form.err
 	}
-	return s.setOf(name, topic)
+	return s.resolveTopic(name, topic)
 }
 
-// draftForm is what the draft of 2012 delivers: changesets.
-const draftForm = "changeset.xml"
+// draftFormat is the format that the draft of 2012 delivers: changesets.
+const draftFormat = "changeset.xml"
 
-// onlySet returns the set that a request of the draft of 2012 is about. That
-// draft knew no topics, so the caller names one in topic, or may follow exactly one
-// set.
+// onlySet returns the only set that the caller may follow.
 func (s *Server) onlySet(ctx context.Context) (string, error) {
 	sets, err := s.log.Sets(ctx)
 	if err != nil {
@@ -232,57 +215,73 @@ func (s *Server) onlySet(ctx context.Context) (string, error) {
 	}
 	sets = slices.DeleteFunc(sets, func(st feed.State) bool { return !access.FromContext(ctx).Rights.MaySee(st) })
 	if len(sets) != 1 {
-		return "", resourcesync.Invalidf("topic (or hub.topic) is missing, and you may follow %d sets; send topic=%s, GET %s lists the sets", len(sets), s.base.Topic("SET"), s.base.Sets())
+		return "", resourcesync.Invalidf("topic (or hub.topic) is missing, and you may follow %d sets; send topic=%s, GET %s lists the sets",
+			len(sets), s.base.Topic("SET"), s.base.Sets())
 	}
 	return sets[0].Set, nil
 }
 
-// parse reads the rest of a request to subscribe or to unsubscribe, whose mode and topic are
-// known, and checks that it may be made.
-func (s *Server) parse(from *http.Request, form *form, r subscription.Request) (subscription.Request, error) {
+// resolveTopic returns the set and format (see subscription.Subscription.Form) of a topic in the parameter name.
+func (s *Server) resolveTopic(name, topic string) (set, format string, err error) {
+	if topic == "" {
+		return "", "", resourcesync.Invalidf("%s is missing; want a topic such as %s", name, s.base.Topic("SET"))
+	}
+	if set, ok := s.base.ParseTopic(topic); ok {
+		return set, "", nil
+	}
+	set, format, ok := s.base.ParseDocument(topic)
+	if !ok || s.opts.Formats[format] == nil {
+		return "", "", problem.New(http.StatusNotFound, "no-such-topic",
+			fmt.Sprintf("%s: got %.200q, want a topic of this hub such as %s; GET %s lists the sets", name, topic, s.base.Topic("SET"), s.base.Sets()))
+	}
+	return set, format, nil
+}
+
+// parseRequest completes a request, whose mode and topic are set, from its form, and checks whether it may be made. With
+// an error it returns what it has parsed.
+func (s *Server) parseRequest(from *http.Request, form *form, r subscription.Request) (subscription.Request, error) {
 	ctx := from.Context()
 	r.By, r.At = Requester(from), s.opts.Now().UTC()
-	if r.Mode == subscription.Subscribe {
-		caller := access.FromContext(ctx)
-		r.Until, r.Key, r.Anyone = caller.Expires, caller.Key, !caller.Rights.FollowPrivate(r.Set)
-	}
 	if r.Callback = form.callback(s.check); form.err != nil {
 		return r, form.err
 	}
-	if r.Mode == subscription.Subscribe {
-		r.Lease, r.Terms = form.lease(&s.opts), form.terms()
-	} else if r.Secret = form.secret(); form.err != nil {
-		r.Secret, form.err = "", nil // a request to unsubscribe needs none
-	}
-	r.Token, r.VerifyToken = form.token(s.base), form.verifyToken()
 	if r.Mode == subscription.Unsubscribe {
+		if r.Secret = form.secret(); form.err != nil {
+			r.Secret, form.err = "", nil // it is not required
+		}
+		r.Token, r.VerifyToken = form.token(s.base), form.verifyToken()
 		if form.err != nil {
 			return r, form.err
 		}
-		if known, err := s.admit(ctx, &r); known || err != nil {
-			return r, err
+		known, err := s.admit(ctx, &r)
+		if err == nil && !known {
+			err = s.requirePending(ctx, r.ID())
 		}
-		return r, s.asked(ctx, r.ID())
+		return r, err
 	}
+	caller := access.FromContext(ctx)
+	r.Until, r.Key, r.Anyone = caller.Expires, caller.Key, !caller.Rights.FollowPrivate(r.Set)
+	r.Lease, r.Terms = form.lease(&s.opts), form.terms()
+	r.Token, r.VerifyToken = form.token(s.base), form.verifyToken()
 	since := form.one("rs.since")
 	if form.err != nil {
 		return r, form.err
 	}
-	begin, err := s.find(ctx, "rs.since", r.Set, since)
+	start, err := s.find(ctx, "rs.since", r.Set, since)
 	if err != nil {
 		return r, err
 	}
-	r.Start, r.Diverged, r.Move = begin.Cursor, begin.Diverged, since != ""
+	r.Start, r.Diverged, r.Move = start.Cursor, start.Diverged, since != ""
 	_, err = s.admit(ctx, &r)
 	return r, err
 }
 
-// find returns where a subscription begins, as changelog.StartFinder.Find does.
-// parameter is the client's name for since, used in errors.
+// find returns where a subscription starts, as changelog.StartFinder.Find does. parameter is the client's name for
+// since, for errors.
 func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.Batch, error) {
-	begin := s.begin
-	begin.Parameter = parameter
-	b, err := begin.Find(ctx, set, since)
+	waits := func(set string) bool { return s.opts.Sets != nil && s.opts.Sets.Waits(set) }
+	start := changelog.StartFinder{Log: s.log, Parameter: parameter, Waits: waits, Now: s.opts.Now, ClockSkew: s.opts.ClockSkew}
+	b, err := start.Find(ctx, set, since)
 	if errors.Is(err, feed.ErrGone) {
 		p := problem.New(http.StatusGone, "gone",
 			fmt.Sprintf("%s: the changes are gone; read all resources of the source, then use %[1]s=start", parameter))
@@ -294,35 +293,4 @@ func (s *Server) find(ctx context.Context, parameter, set, since string) (*feed.
 		return nil, p
 	}
 	return b, err
-}
-
-// asked returns nil when a subscription exists or is asked for. The inbox is
-// read first: a request that leaves it meanwhile has its outcome in a record,
-// which Find then sees.
-func (s *Server) asked(ctx context.Context, id subscription.ID) error {
-	for r, err := range s.inbox(ctx, id.Shard()) {
-		if err != nil || r.ID() == id {
-			return err
-		}
-	}
-	record, err := s.registry.Find(ctx, id)
-	if err == nil && !record.Ended.IsZero() {
-		err = subscription.ErrNoSubscription
-	}
-	return err
-}
-
-// send makes a request durable, so that the engine carries it out.
-func (s *Server) send(ctx context.Context, r subscription.Request) error {
-	err := s.engine.Send(ctx, r)
-	if err == nil {
-		return nil
-	}
-	err = fmt.Errorf("store request to %s: %w", r.Mode, err)
-	if errors.Is(err, feed.ErrUnknown) {
-		p := problem.New(http.StatusServiceUnavailable, "unknown", "it is unknown whether the request was stored; send it again, a repeat is harmless")
-		p.RetryAfter, p.Err = 2, err
-		return p
-	}
-	return err
 }

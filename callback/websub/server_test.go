@@ -5,10 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -20,181 +17,28 @@ import (
 
 	"github.com/rshub/rshub/callback/outlet"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/callback/subscription/registrytest"
 	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/changelog/disklog"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/access"
-	"github.com/rshub/rshub/internal/outbound"
-	"github.com/rshub/rshub/internal/problem"
-	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
-// now is the time of a front's clock.
-var now = time.Date(2026, 3, 4, 5, 6, 0, 0, time.UTC)
-
-const base = "https://hub.example.org"
-
-// secret must appear nowhere but in the registry.
-const secret = "very-secret"
-
-// A resting is an engine that does not run.
-type resting struct{ subscription.Registry }
-
-func (resting) Count(*subscription.Request, string) subscription.Count { return subscription.Count{} }
-
-// A front is a Server on a real disk. Its engine does not run, so requests stay in
-// the inboxes, where tests can look at them.
-type front struct {
-	t        *testing.T
-	log      *disklog.Log
-	registry registrytest.Disk
-	server   *Server
-	logged   *testutil.Log
-}
-
-func newFront(t *testing.T, o Options) *front {
-	t.Helper()
-	f := &front{t: t, log: memorytest.Open(t), logged: &testutil.Log{}}
-	f.registry = registrytest.OpenDisk(t, f.log.Bucket("callback"))
-	o.Now = func() time.Time { return now }
-	f.server = NewServer(resting{f.registry}, f.registry, f.log, outbound.New(outbound.Options{Self: base}).Check, base, o)
-	t.Cleanup(func() { f.discreet("the log", f.logged.String()) })
-	return f
-}
-
-// discreet fails the test if the secret is in a text.
-func (f *front) discreet(what, text string) {
-	f.t.Helper()
-	if strings.Contains(text, secret) {
-		f.t.Errorf("%s has the secret: %s", what, text)
-	}
-}
-
-// by returns the request as one of a caller with the given rights.
-func by(r *http.Request, rights access.Rights) *http.Request {
-	return r.WithContext(access.NewContext(r.Context(), access.Caller{Name: "alice", Rights: rights}))
-}
-
-// serveHub answers a form as a hub does, with errors too.
-func (f *front) serveHub(w http.ResponseWriter, r *http.Request) {
-	a := problem.Adapter{Logger: f.logged.Logger(slog.LevelDebug), Write: func(w http.ResponseWriter, _ *http.Request, err error) *feed.Problem {
-		return problem.WriteText(w, err)
-	}}
-	a.Handle(f.server.ServeHub)(w, r)
-}
-
-// post POSTs a form to the hub's URL.
-func (f *front) post(body string) (status int, text string) {
-	f.t.Helper()
-	w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(body)), access.All())
-	return w.Code, w.Body.String()
-}
-
-func (f *front) answer(r *http.Request, rights access.Rights) *httptest.ResponseRecorder {
-	f.t.Helper()
-	w := httptest.NewRecorder()
-	f.serveHub(w, by(r, rights))
-	text := w.Body.String()
-	if w.Code == http.StatusNoContent { // to a ping
-		return w
-	}
-	if h := w.Header(); h.Get("Content-Type") != "text/plain; charset=utf-8" || h.Get("Cache-Control") != "no-store" {
-		f.t.Errorf("the header is %v", h)
-	}
-	if strings.Count(text, "\n") != 1 || !strings.HasSuffix(text, "\n") || len(text) < 5 {
-		f.t.Errorf("the answer is not one line of text: %q", text)
-	}
-	f.discreet("an answer", text)
-	return w
-}
-
-// as POSTs a form of a caller who may do everything.
-func (f *front) as(caller, form string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(form))
-	w := httptest.NewRecorder()
-	f.serveHub(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Name: caller, Rights: access.All()})))
-	return w
-}
-
-// waiting returns the requests in all inboxes, in the order of their times.
-func (f *front) waiting() (all []subscription.Request) {
-	f.t.Helper()
-	for shard := range subscription.Shards {
-		some, err := f.registry.Inbox(f.t.Context(), shard, 0, subscription.InboxMax)
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		all = append(all, some...)
-	}
-	slices.SortFunc(all, func(a, b subscription.Request) int { return int(a.Number) - int(b.Number) })
-	return all
-}
-
-// newest returns the newest request.
-func (f *front) newest() subscription.Request {
-	f.t.Helper()
-	all := f.waiting()
-	if len(all) == 0 {
-		f.t.Fatal("there is no request")
-	}
-	return all[len(all)-1]
-}
-
-// put makes subscriptions.
-func (f *front) put(records ...subscription.Record) {
-	f.t.Helper()
-	for _, r := range records {
-		claims, err := f.registry.Acquire(f.t.Context(), []int{r.ID().Shard()})
-		if err == nil {
-			err = f.registry.Commit(f.t.Context(), claims[0], subscription.Changes{Put: []subscription.Record{r}})
-		}
-		if err != nil {
-			f.t.Fatal(err)
-		}
-	}
-}
-
-// asking returns a valid form of a request to subscribe. Its pairs, a parameter and
-// a value, replace the parameters of the form; the value "-" removes one.
-func asking(pairs ...string) string {
-	q := url.Values{
-		"hub.mode": {"subscribe"}, "hub.topic": {base + "/sets/demo/changes"}, "hub.callback": {"https://callback.example/cb"},
-		"hub.secret": {secret},
-	}
-	for i := 0; i < len(pairs); i += 2 {
-		if q.Set(pairs[i], pairs[i+1]); pairs[i+1] == "-" {
-			q.Del(pairs[i])
-		}
-	}
-	return q.Encode()
-}
-
-// Parameters in the URL do not count.
-func TestParametersInTheURL(t *testing.T) {
-	f := newFront(t, Options{})
-	memorytest.Fill(t, f.log, "demo")
-	r := httptest.NewRequest(http.MethodPost, "/hub?"+asking(), strings.NewReader(""))
-	if w := f.answer(r, access.All()); w.Code != 400 {
-		t.Errorf("a form in the URL is answered %d: %s", w.Code, w.Body)
-	}
-	r = httptest.NewRequest(http.MethodPost, "/hub?"+asking("hub.callback", "https://other.example/", "rs.since", "x"), strings.NewReader(asking()))
-	if w := f.answer(r, access.All()); w.Code != 202 {
-		t.Errorf("parameters in the URL and in the body are answered %d: %s", w.Code, w.Body)
-	}
-	if r := f.newest(); r.Callback != "https://callback.example/cb" {
-		t.Errorf("kept is %+v", r)
+// Parameters in the URL are ignored.
+func TestParametersInURL(t *testing.T) {
+	f, _ := newFront(t, Options{})
+	f.call(t, alice, http.MethodPost, "/hub?"+formWith(), http.NoBody, 400, "hub.mode is missing")
+	query := formWith("hub.callback", "https://other.example/", "rs.since", "x")
+	f.call(t, alice, http.MethodPost, "/hub?"+query, strings.NewReader(formWith()), 202, "")
+	if r := f.newest(t); r.Callback != "https://callback.example/cb" {
+		t.Errorf("sent %+v, want the callback of the body", r)
 	}
 }
 
 // A body that cannot be read is the client's fault: strangers must not fill the log with errors.
 func TestUnreadableBody(t *testing.T) {
-	f := newFront(t, Options{})
-	memorytest.Fill(t, f.log, "demo")
-	one := record(1, feed.Cursor{})
-	f.put(one)
-	cursor := "/sets/demo/subscriptions/" + one.ID().String() + "/cursor"
+	f, _ := newFront(t, Options{})
+	r := record(1, feed.Cursor{})
+	f.put(t, r)
 	for _, tt := range []struct {
 		name   string
 		err    error
@@ -206,14 +50,9 @@ func TestUnreadableBody(t *testing.T) {
 		{"reset", syscall.ECONNRESET, 400, "read body: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			body := func() io.Reader { return io.MultiReader(strings.NewReader("hub.mode=sub"), iotest.ErrReader(tt.err)) }
-			w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", body()), access.All())
-			if w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
-				t.Errorf("POST /hub: got %d %q, want %d %q", w.Code, w.Body, tt.status, tt.want)
-			}
-			err := f.server.ServeSubscription(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, cursor, body()), "demo", one.ID().String(), "cursor")
-			if p := problem.From(err); p.Status != tt.status || !strings.Contains(p.Detail, tt.want) {
-				t.Errorf("PUT %s: got %d %q, want %d %q", cursor, p.Status, p.Detail, tt.status, tt.want)
+			for path, method := range map[string]string{"/hub": "POST", "/sets/demo/subscriptions/" + r.ID().String() + "/cursor": "PUT"} {
+				body := io.MultiReader(strings.NewReader("hub.mode=sub"), iotest.ErrReader(tt.err))
+				f.call(t, alice, method, path, body, tt.status, tt.want)
 			}
 		})
 	}
@@ -222,379 +61,283 @@ func TestUnreadableBody(t *testing.T) {
 	}
 }
 
-// A secret that is sent to an http callback is accepted, with a warning.
-func TestSecretOverHTTP(t *testing.T) {
-	f := newFront(t, Options{})
-	memorytest.Fill(t, f.log, "demo")
-	for _, test := range []struct {
-		form string
-		note bool
-	}{
-		{asking(), false},
-		{asking("hub.callback", "http://callback.example/"), true},
-		{asking("hub.callback", "http://callback.example/", "hub.secret", "-"), false},
-	} {
-		if status, text := f.post(test.form); status != 202 || strings.Contains(text, "https") != test.note {
-			t.Errorf("%s is answered %d: %s", test.form, status, text)
-		}
-	}
-}
-
-// The draft of 2012 had no topics, so its requests need a hub with only one set.
+// The draft of 2012 had no topics: its requests need a hub with one set, or name a topic.
 func TestDraftOf2012(t *testing.T) {
 	const draft = "callbackURI=https://callback.example/cb"
-	f := newFront(t, Options{})
-	if status, text := f.post(draft); status != 400 || !strings.Contains(text, "0 sets") || !strings.Contains(text, "hub.topic") {
-		t.Errorf("without a set it is answered %d: %s", status, text)
-	}
-	memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 1))
-	for _, form := range []string{draft, draft + "&hub.mode=subscribe", draft + "&hub.topic=" + base + "/sets/demo/changes"} {
-		if status, text := f.post(form); status != 202 {
-			t.Errorf("%s is answered %d: %s", form, status, text)
-		}
-		if r := f.newest(); r.Mode != subscription.Subscribe || r.Set != "demo" || r.Callback != "https://callback.example/cb" {
-			t.Errorf("kept is %+v", r)
+	f, _ := newFront(t, Options{}, 1)
+	accepted := func(form string, mode subscription.Mode, set, callback string) {
+		t.Helper()
+		f.post(t, form, 202, "")
+		if r := f.newest(t); r.Mode != mode || r.Set != set || r.Callback != callback || r.Form != "" {
+			t.Errorf("%s: sent %+v, want %s of %s to %s", form, r, mode, callback, set)
 		}
 	}
-	if status, text := f.post(draft + "&hub.mode=unsubscribe"); status != 202 || f.newest().Mode != subscription.Unsubscribe {
-		t.Errorf("unsubscribe is answered %d: %s", status, text)
+	for _, form := range []string{draft, draft + "&hub.mode=subscribe", draft + "&hub.topic=" + topic} {
+		accepted(form, subscription.Subscribe, "demo", "https://callback.example/cb")
 	}
-	if status, _ := f.post(draft + "&hub.callback=https://standard.example/"); status != 202 || f.newest().Callback != "https://standard.example/" {
-		t.Errorf("with hub.callback too it is answered %d", status)
-	}
+	accepted(draft+"&hub.mode=unsubscribe", subscription.Unsubscribe, "demo", "https://callback.example/cb")
+	accepted(draft+"&hub.callback=https://standard.example/", subscription.Subscribe, "demo", "https://standard.example/")
 	memorytest.Fill(t, f.log, "second")
-	if status, text := f.post(draft); status != 400 || !strings.Contains(text, "2 sets") {
-		t.Errorf("with two sets it is answered %d: %s", status, text)
+	f.post(t, draft, 400, "topic (or hub.topic) is missing, and you may follow 2 sets")
+	for _, name := range []string{"hub.topic", "topic"} {
+		accepted(draft+"&"+name+"="+base+"/sets/second/changes", subscription.Subscribe, "second", "https://callback.example/cb")
 	}
-	for _, topic := range []string{"hub.topic", "topic"} {
-		if status, _ := f.post(draft + "&" + topic + "=" + base + "/sets/second/changes"); status != 202 || f.newest().Set != "second" {
-			t.Errorf("with %s it is answered %d", topic, status)
-		}
-	}
-	if r := f.newest(); r.Form != "" {
-		t.Errorf("a topic was named, and %+v is kept", r)
-	}
-	if status, text := f.post(draft + "&topic=second"); status != 404 || !strings.Contains(text, "topic: got") {
-		t.Errorf("with another topic it is answered %d: %s", status, text)
-	}
+	f.post(t, draft+"&topic=second", 404, "topic: got")
 }
 
-// The topics of a set's documents in other forms are topics, too, and each makes a subscription
-// of its own. The draft of 2012 gets its changesets.
+// Documents in other formats are topics, too, with subscriptions of their own. The draft of 2012 delivers changesets.
 func TestTopicsOfForms(t *testing.T) {
-	f := newFront(t, Options{Formats: map[string]*outlet.Format{"atom.xml": {}, "changeset.xml": {}}})
-	memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 1))
-	seen := map[subscription.ID]bool{}
+	f, _ := newFront(t, Options{Formats: map[string]*outlet.Format{"atom.xml": {}, "changeset.xml": {}}}, 1)
+	ids := map[subscription.ID]bool{}
 	for form, want := range map[string]string{
-		"hub.mode=subscribe&hub.callback=https://callback.example/&hub.topic=" + base + "/sets/demo/atom.xml": "atom.xml",
-		"hub.mode=subscribe&hub.callback=https://callback.example/&hub.topic=" + base + "/sets/demo/changes":  "",
-		"callbackURI=https://callback.example/": "changeset.xml",
+		formWith("hub.topic", base+"/sets/demo/atom.xml"): "atom.xml",
+		formWith(): "",
+		"callbackURI=https://callback.example/cb": "changeset.xml",
 	} {
-		if status, text := f.post(form); status != 202 {
-			t.Errorf("%s is answered %d: %s", form, status, text)
+		f.post(t, form, 202, "")
+		r := f.newest(t)
+		if r.Set != "demo" || r.Form != want || ids[r.ID()] {
+			t.Errorf("%s: sent %+v, want a new ID and form %q", form, r, want)
 		}
-		r := f.newest()
-		if r.Set != "demo" || r.Form != want || seen[r.ID()] {
-			t.Errorf("of %s %+v is kept", form, r)
-		}
-		seen[r.ID()] = true
+		ids[r.ID()] = true
 	}
-	for _, none := range []string{"/sets/demo/feed.xml", "/sets/demo/changelist.xml", "/sets/demo", "/sets/DEMO/atom.xml"} {
-		if status, text := f.post("hub.mode=subscribe&hub.callback=https://callback.example/&hub.topic=" + base + none); status != 404 {
-			t.Errorf("topic %s is answered %d: %s", none, status, text)
-		}
+	for _, path := range []string{"/sets/demo/feed.xml", "/sets/demo/changelist.xml", "/sets/demo", "/sets/DEMO/atom.xml"} {
+		f.post(t, formWith("hub.topic", base+path), 404, "")
 	}
 }
 
-func rights(t *testing.T, text string) access.Rights {
-	t.Helper()
-	r, err := access.ParseRights(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// A caller who may not follow or publish learns nothing, and nothing of its request
-// is kept.
+// A caller without the right to follow or publish learns nothing, and its request is not stored.
 func TestRights(t *testing.T) {
-	sources := &polled{}
-	f := newFront(t, Options{Sources: sources})
-	memorytest.Fill(t, f.log, "demo")
+	sources := &fakeSources{}
+	f, _ := newFront(t, Options{Sources: sources})
 	publisher, follower := rights(t, "publish:*"), rights(t, "follow:*")
-	ping := "hub.mode=publish&hub.topic=" + base + "/sets/demo/changes"
-	for _, test := range []struct {
+	unsubscribe, ping := formWith("hub.mode", "unsubscribe"), "hub.mode=publish&hub.topic="+topic
+	for _, tt := range []struct {
+		name   string
+		caller access.Caller
 		form   string
-		rights access.Rights
 		status int
 	}{
-		{asking(), publisher, 403},
-		{asking(), follower, 202},
-		{asking("hub.mode", "unsubscribe"), publisher, 403},
-		{asking("hub.mode", "unsubscribe"), follower, 202},
-		{ping, follower, 403},
-		{ping, publisher, 204},
-		{"hub.mode=publish&hub.url=" + base + "/sets/demo/changes", publisher, 204},
+		{"publisher subscribes", publisher, formWith(), 403},
+		{"follower subscribes", follower, formWith(), 202},
+		{"publisher unsubscribes", publisher, unsubscribe, 403},
+		{"follower unsubscribes", follower, unsubscribe, 202},
+		{"follower pings", follower, ping, 403},
+		{"publisher pings", publisher, ping, 204},
 	} {
-		before := len(f.waiting())
-		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(test.form)), test.rights)
-		if w.Code != test.status {
-			t.Errorf("%s is answered %d: %s", test.form, w.Code, w.Body)
-		}
-		if test.status == 403 && (len(f.waiting()) != before || !strings.Contains(w.Body.String(), ":demo")) {
-			t.Errorf("%s was forbidden, and %d requests wait: %s", test.form, len(f.waiting()), w.Body)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			before, want := len(f.pending(t)), ""
+			if tt.status == 403 {
+				want = ":demo"
+			}
+			f.postAs(t, tt.caller, tt.form, tt.status, want)
+			if sent := len(f.pending(t)) - before; (sent == 1) != (tt.status == 202) {
+				t.Errorf("sent %d requests", sent)
+			}
+		})
+	}
+	if !slices.Equal(sources.pinged, []string{"demo"}) {
+		t.Errorf("pinged %q, want demo", sources.pinged)
 	}
 	// Without a topic, only the sets that the caller may follow count.
 	memorytest.Fill(t, f.log, "other")
 	draft := "callbackURI=https://callback.example/cb"
-	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(draft)), publisher); w.Code != 400 || !strings.Contains(w.Body.String(), "0 sets") || strings.Contains(w.Body.String(), "demo") {
-		t.Errorf("who may follow nothing is answered %d: %s", w.Code, w.Body)
+	if w := f.postAs(t, publisher, draft, 400, "0 sets"); strings.Contains(w.Body.String(), "demo") {
+		t.Errorf("got %q, want no set", w.Body)
 	}
-	if w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(draft)), rights(t, "follow:other")); w.Code != 202 || f.newest().Set != "other" {
-		t.Errorf("who may follow one is answered %d: %s", w.Code, w.Body)
-	}
-	if len(sources.pinged) != 2 || sources.pinged[0] != "demo" {
-		t.Errorf("pinged was %q", sources.pinged)
+	if f.postAs(t, rights(t, "follow:other"), draft, 202, ""); f.newest(t).Set != "other" {
+		t.Errorf("sent %+v, want set other", f.newest(t))
 	}
 }
 
-// A laterHub may make the set later.
-type laterHub struct{ inventories bool }
+// A fakeHub may make the set later, and keeps inventories if it is true.
+type fakeHub bool
 
-func (h *laterHub) Waits(set string) bool              { return set == "later" }
-func (h *laterHub) Keeps(context.Context, string) bool { return h.inventories }
+func (*fakeHub) Waits(set string) bool                { return set == "later" }
+func (h *fakeHub) Keeps(context.Context, string) bool { return bool(*h) }
 
 // rs.since is a cursor, a datetime, start or now.
 func TestSince(t *testing.T) {
-	hub := &laterHub{}
-	f := newFront(t, Options{Sets: hub, Inventories: hub})
-	b := memorytest.Fill(t, f.log, "demo", memorytest.Changes("a", 150), memorytest.Changes("b", 150), memorytest.Changes("c", 50))
+	hub := new(fakeHub)
+	f, b := newFront(t, Options{Sets: hub, Inventories: hub}, 150, 150, 50)
 	if n, err := f.log.Trim(t.Context(), "demo", changelog.Retention{Count: 250}); err != nil || n != 100 {
-		t.Fatalf("%d are trimmed, %v", n, err)
+		t.Fatalf("Trim() = %d, %v, want 100", n, err)
 	}
 	state, err := f.log.State(t.Context(), "demo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.server.begin.Now = time.Now
-	within := b[1].Entries[10].Cursor
-	for name, test := range map[string]struct {
-		since  string
-		status int
-		want   feed.Cursor
+	f.server.opts.Now = time.Now
+	datetime := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	middle := b[1].Entries[10].Cursor
+	for _, tt := range []struct {
+		name, since string
+		status      int
+		want        feed.Cursor
 	}{
-		"start":                 {"start", 202, state.Floor},
-		"now":                   {"now", 202, state.Head},
-		"a cursor":              {within.String(), 202, within},
-		"the head":              {state.Head.String(), 202, state.Head},
-		"the floor":             {state.Floor.String(), 202, state.Floor},
-		"a datetime":            {within.Time().Format("2006-01-02T15:04:05.000000Z"), 202, b[1].Entries[9].Cursor},
-		"one behind the head":   {time.Now().Add(30 * time.Second).UTC().Format(time.RFC3339), 202, state.Head},
-		"one in the future":     {time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339), 400, feed.Cursor{}},
-		"one before the floor":  {time.Now().AddDate(-1, 0, 0).UTC().Format(time.RFC3339), 410, feed.Cursor{}},
-		"a cursor that is gone": {b[0].Entries[10].String(), 410, feed.Cursor{}},
-		"a cursor of no log":    {"999999-1", 410, feed.Cursor{}},
-		"a lost tail":           {feed.Cursor{Position: 999, Micros: state.Head.Micros + 1}.String(), 202, state.Floor},
-		"a word":                {"begin", 400, feed.Cursor{}},
-		"a position":            {"12", 400, feed.Cursor{}},
+		{"start", "start", 202, state.Floor},
+		{"now", "now", 202, state.Head},
+		{"cursor", middle.String(), 202, middle},
+		{"head", state.Head.String(), 202, state.Head},
+		{"floor", state.Floor.String(), 202, state.Floor},
+		{"datetime", middle.Time().Format("2006-01-02T15:04:05.000000Z"), 202, b[1].Entries[9].Cursor},
+		{"datetime after the head", datetime(time.Now().Add(30 * time.Second)), 202, state.Head},
+		{"datetime in the future", datetime(time.Now().Add(5 * time.Minute)), 400, feed.Cursor{}},
+		{"datetime before the floor", datetime(time.Now().AddDate(-1, 0, 0)), 410, feed.Cursor{}},
+		{"deleted cursor", b[0].Entries[10].String(), 410, feed.Cursor{}},
+		{"cursor of another log", "999999-1", 410, feed.Cursor{}},
+		{"lost tail", feed.Cursor{Position: 999, Micros: state.Head.Micros + 1}.String(), 202, state.Floor},
+		{"word", "begin", 400, feed.Cursor{}},
+		{"position", "12", 400, feed.Cursor{}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := &front{t: t, log: f.log, registry: f.registry, server: f.server}
-			status, text := f.post(asking("rs.since", test.since))
-			if status != test.status || status == 400 && !strings.Contains(text, "rs.since") {
-				t.Fatalf("%s is answered %d: %s", test.since, status, text)
-			}
-			if status != 202 {
+		t.Run(tt.name, func(t *testing.T) {
+			f.post(t, formWith("rs.since", tt.since), tt.status, map[int]string{400: "rs.since", 410: "rs.since=start"}[tt.status])
+			if tt.status != 202 {
 				return
 			}
-			if r := f.newest(); r.Start != test.want || !r.Move || r.Diverged != (name == "a lost tail") {
-				t.Errorf("%s begins at %v, moves %t, diverged %t; want %v", test.since, r.Start, r.Move, r.Diverged, test.want)
+			if r := f.newest(t); r.Start != tt.want || !r.Move || r.Diverged != (tt.name == "lost tail") {
+				t.Errorf("sent %+v, want start %v", r, tt.want)
 			}
 		})
 	}
-	// A set that is not made yet.
-	topic := base + "/sets/later/changes"
-	for _, inventory := range []bool{false, true} {
-		hub.inventories = inventory // what is gone names where to begin anew
-		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking("rs.since", "999999-1"))), access.All())
-		links := feed.ParseLinks(w.Header().Values("Link"))
-		if w.Code != 410 || (len(links) > 0) != inventory || inventory && !links[0].HasRel(feed.RelBaseline) || strings.Contains(w.Body.String(), string(base)+"/sets/demo/changes?since=baseline") != inventory {
-			t.Errorf("with inventory %t, the answer is %d %v: %s", inventory, w.Code, links, w.Body)
+	t.Run("inventory", func(t *testing.T) {
+		*hub = true
+		w := f.postAs(t, alice, formWith("rs.since", "999999-1"), 410, topic+"?since=baseline")
+		if links := feed.ParseLinks(w.Header().Values("Link")); len(links) == 0 || !links[0].HasRel(feed.RelBaseline) {
+			t.Errorf("got links %v, want a baseline", links)
 		}
-	}
+	})
 	for _, since := range []string{"-", "start", "now", "0-0", "2020-01-01"} {
-		if status, text := f.post(asking("hub.topic", topic, "rs.since", since)); status != 202 || !f.newest().Start.IsZero() {
-			t.Errorf("rs.since=%s of a set that is waited for is answered %d, %v: %s", since, status, f.newest().Start, text)
-		}
+		t.Run("future set, "+since, func(t *testing.T) {
+			f.post(t, formWith("hub.topic", base+"/sets/later/changes", "rs.since", since), 202, "")
+			if r := f.newest(t); r.Set != "later" || !r.Start.IsZero() {
+				t.Errorf("sent %+v, want the zero start", r)
+			}
+		})
 	}
 }
 
-// A request to unsubscribe is accepted while there is a subscription to end, also
-// one that is still to be confirmed.
+// A request to unsubscribe is accepted if the subscription exists, or a request for it is pending. Other parameters are
+// ignored.
 func TestUnsubscribeKnown(t *testing.T) {
-	f := newFront(t, Options{})
-	memorytest.Fill(t, f.log, "demo")
-	end := asking("hub.mode", "unsubscribe", "hub.lease_seconds", "what a subscriber may send along")
-	if status, _ := f.post(end); status != 404 {
-		t.Errorf("without a subscription it is answered %d", status)
-	}
-	f.post(asking())
-	if status, text := f.post(end); status != 202 {
-		t.Errorf("after a request it is answered %d: %s", status, text)
-	}
-	r := subscription.Record{Subscription: subscription.Subscription{Set: "demo", Callback: "https://kept.example/", LeaseEnd: now}}
-	f.put(r)
-	if status, text := f.post(asking("hub.mode", "unsubscribe", "hub.callback", r.Callback, "hub.verify_token", "v")); status != 202 {
-		t.Errorf("with a subscription it is answered %d: %s", status, text)
-	}
-	if q := f.newest(); q.Mode != subscription.Unsubscribe || q.ID() != r.ID() || q.Lease != 0 || q.VerifyToken != "v" {
-		t.Errorf("kept is %+v", q)
+	f, _ := newFront(t, Options{})
+	end := formWith("hub.mode", "unsubscribe", "hub.lease_seconds", "invalid")
+	f.post(t, end, 404, "")
+	f.post(t, formWith(), 202, "")
+	f.post(t, end, 202, "")
+	r := record(1, feed.Cursor{})
+	f.put(t, r)
+	f.post(t, formWith("hub.mode", "unsubscribe", "hub.callback", r.Callback, "hub.verify_token", "v"), 202, "")
+	if q := f.newest(t); q.Mode != subscription.Unsubscribe || q.ID() != r.ID() || q.Lease != 0 || q.VerifyToken != "v" {
+		t.Errorf("sent %+v", q)
 	}
 }
 
-// Requests about callbacks at one host are limited in each minute. Requests about
-// other hosts are not affected.
+// Requests about callbacks at one host are limited per minute, and one caller gets half. An existing subscription has
+// limits of its own.
 func TestRates(t *testing.T) {
-	at := now
-	f := newFront(t, Options{MaxRequests: 3})
+	f, _ := newFront(t, Options{MaxRequests: 3})
+	at := now.Add(20 * time.Second)
 	f.server.opts.Now = func() time.Time { return at }
-	memorytest.Fill(t, f.log, "demo")
-	kept := record(1, feed.Cursor{})
-	kept.Callback, kept.Secret = "https://a.example/kept", ""
-	f.put(kept)
-	who := 0 // who asks next: each time somebody else
-	as := func(caller, callback string, more ...string) *httptest.ResponseRecorder {
-		return f.as(caller, asking(append(more, "hub.callback", callback)...))
-	}
-	post := func(callback string, more ...string) *httptest.ResponseRecorder {
-		who++
-		return as(fmt.Sprint("caller", who), callback, more...)
-	}
-	at = now.Add(20 * time.Second)
-	for _, callback := range []string{"https://a.example/1", "https://A.example:8443/2", "http://a.example./3"} {
-		if w := post(callback); w.Code != 202 {
-			t.Errorf("%s is answered %d: %s", callback, w.Code, w.Body)
-		}
-	}
-	tooMany := func(w *httptest.ResponseRecorder, says string) {
+	existing := record(1, feed.Cursor{})
+	existing.Callback, existing.Secret = "https://a.example/existing", ""
+	f.put(t, existing)
+	as := func(caller, callback string, status int, want string, more ...string) {
 		t.Helper()
-		if w.Code != 429 || !strings.Contains(w.Body.String(), says) {
-			t.Errorf("one too many is answered %d: %s", w.Code, w.Body)
-		}
-		if s, err := strconv.Atoi(w.Header().Get("Retry-After")); err != nil || s < 40 || s > 41 {
-			t.Errorf("Retry-After is %q", w.Header().Get("Retry-After"))
+		w := f.postAs(t, access.Caller{Name: caller, Rights: access.All()}, formWith(append(more, "hub.callback", callback)...), status, want)
+		if s, err := strconv.Atoi(w.Header().Get("Retry-After")); status == 429 && (err != nil || s < 40 || s > 41) {
+			t.Errorf("Retry-After = %q, want 40", w.Header().Get("Retry-After"))
 		}
 	}
-	tooMany(post("https://a.example:9999/4"), "3 requests for callbacks at a.example per minute")
-	tooMany(post("https://a.example/1", "hub.mode", "unsubscribe"), "a.example")
-	if w := post("https://b.example/"); w.Code != 202 {
-		t.Errorf("another host is answered %d: %s", w.Code, w.Body)
+	callers := 0
+	post := func(callback string, status int, want string, more ...string) { // each time as another caller
+		t.Helper()
+		callers++
+		as(fmt.Sprint("caller", callers), callback, status, want, more...)
 	}
-	// One caller has half of it at a host, and all of it at all hosts together.
-	for i, status := range []int{202, 202, 429} {
-		if w := as("greedy", fmt.Sprint("https://c.example/", i)); w.Code != status || status == 429 && !strings.Contains(w.Body.String(), "2 requests by token greedy for callbacks at c.example per minute") {
-			t.Errorf("request %d of one caller is answered %d: %s", i, w.Code, w.Body)
-		}
+	post("https://a.example/1", 202, "")
+	post("https://A.example:8443/2", 202, "")
+	post("http://a.example./3", 202, "")
+	post("https://a.example:9999/4", 429, "3 requests for callbacks at a.example per minute")
+	post("https://a.example/1", 429, "a.example", "hub.mode", "unsubscribe")
+	post("https://b.example/", 202, "")
+
+	as("greedy", "https://c.example/0", 202, "")
+	as("greedy", "https://c.example/1", 202, "")
+	as("greedy", "https://c.example/2", 429, "2 requests by token greedy for callbacks at c.example per minute")
+	post("https://c.example/", 202, "")
+	as("greedy", "https://d.example/", 202, "")
+	as("greedy", "https://e.example/", 429, "3 requests by token greedy per minute")
+
+	for n := range maxRenewals {
+		post(existing.Callback, 202, "", "hub.mode", []string{"subscribe", "unsubscribe"}[n%2], "hub.secret", "-")
 	}
-	if w := post("https://c.example/"); w.Code != 202 {
-		t.Errorf("another caller is answered %d: %s", w.Code, w.Body)
+	post(existing.Callback, 429, "60 requests about subscription "+existing.ID().String(), "hub.secret", "-")
+	post(existing.Callback, 429, "about subscription", "hub.mode", "unsubscribe", "hub.secret", "-")
+	status := base + "/subscriptions/" + statusName(existing.ID(), existing.Token)
+	for range half(maxRenewals) { // its subscriber is not affected
+		as("subscriber", existing.Callback, 202, "", "rs.status", status)
 	}
-	if w := as("greedy", "https://d.example/"); w.Code != 202 {
-		t.Errorf("at another host it is answered %d: %s", w.Code, w.Body)
-	}
-	tooMany(as("greedy", "https://e.example/"), "3 requests by token greedy per minute")
-	// An existing subscription can still be renewed and ended.
-	for n := range maxAgain {
-		mode := []string{"subscribe", "unsubscribe"}[n%2]
-		if w := post(kept.Callback, "hub.mode", mode, "hub.secret", "-"); w.Code != 202 {
-			t.Fatalf("%s, request %d about a subscription, is answered %d: %s", mode, n, w.Code, w.Body)
-		}
-	}
-	tooMany(post(kept.Callback, "hub.secret", "-"), "60 requests about subscription "+kept.ID().String())
-	tooMany(post(kept.Callback, "hub.mode", "unsubscribe", "hub.secret", "-"), "about subscription")
-	// Strangers do not use up what its subscriber has.
-	status := base + "/subscriptions/" + kept.ID().String() + "." + kept.Token
-	for n := range half(maxAgain) {
-		if w := as("its own", kept.Callback, "rs.status", status); w.Code != 202 {
-			t.Fatalf("renewal %d by its subscriber is answered %d: %s", n, w.Code, w.Body)
-		}
-	}
-	tooMany(as("its own", kept.Callback, "rs.status", status), "30 requests by token its own about subscription")
+	as("subscriber", existing.Callback, 429, "30 requests by token subscriber about subscription", "rs.status", status)
+
 	at = now.Add(time.Minute)
-	for _, callback := range []string{"https://a.example/1", kept.Callback} {
-		if w := as("greedy", callback, "hub.secret", "-"); w.Code != 202 {
-			t.Errorf("in the next minute %s is answered %d: %s", callback, w.Code, w.Body)
-		}
-	}
+	as("greedy", "https://a.example/1", 202, "", "hub.secret", "-")
+	as("greedy", existing.Callback, 202, "", "hub.secret", "-")
 }
 
-// The subscriber of a subscription can renew it while strangers use up its limit, even if it has no token and no
-// address, as behind a Unix socket.
+// A subscriber can renew while strangers use up the limit of its subscription, even if the hub cannot tell the callers
+// apart, as behind a Unix socket.
 func TestRatesOfUnknownCaller(t *testing.T) {
-	f := newFront(t, Options{})
-	memorytest.Fill(t, f.log, "demo")
-	f.put(subscription.Record{Subscription: subscription.Subscription{
-		Set: "demo", Callback: "https://callback.example/cb", Terms: subscription.Terms{Secret: secret}, LeaseEnd: now.Add(time.Hour),
-	}})
-	post := func(form string) int {
-		r := httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(form))
-		r.RemoteAddr = ""
-		w := httptest.NewRecorder()
-		f.serveHub(w, r.WithContext(access.NewContext(r.Context(), access.Caller{Rights: access.All()})))
-		return w.Code
+	f, _ := newFront(t, Options{})
+	r := record(1, feed.Cursor{})
+	f.put(t, r)
+	unknown := access.Caller{Ticket: true, Rights: access.All()}
+	for range maxRenewals {
+		f.postAs(t, unknown, formWith("hub.callback", r.Callback, "hub.secret", "-", "hub.mode", "unsubscribe"), 202, "")
 	}
-	stranger := asking("hub.secret", "-", "hub.mode", "unsubscribe")
-	for post(stranger) == 202 {
+	f.postAs(t, unknown, formWith("hub.callback", r.Callback, "hub.secret", "-", "hub.mode", "unsubscribe"), 429, "")
+	for range half(maxRenewals) {
+		f.postAs(t, unknown, formWith("hub.callback", r.Callback), 202, "")
 	}
-	for n := range half(maxAgain) {
-		if status := post(asking()); status != 202 {
-			t.Fatalf("renewal %d: got %d, want 202", n, status)
-		}
-	}
-	if status := post(asking()); status != 429 {
-		t.Errorf("renewal beyond the limit: got %d, want 429", status)
-	}
+	f.postAs(t, unknown, formWith("hub.callback", r.Callback), 429, "30 requests by its subscriber about subscription")
 }
 
-// While the registry is broken, every request is refused with an answer that is
-// useful to the client.
+// While the registry fails, each request is refused with a useful response.
 func TestRegistryFails(t *testing.T) {
-	f := newFront(t, Options{})
-	memorytest.Fill(t, f.log, "demo")
-	for _, test := range []struct {
+	f, _ := newFront(t, Options{})
+	for _, tt := range []struct {
+		name   string
 		err    error
 		status int
-		says   string
-		logged bool
+		want   string
+		logged bool // as an error
 	}{
-		{feed.ErrUnavailable, 503, "is unreachable", false},
-		{feed.ErrUnknown, 503, "send it again", false},
-		{feed.ErrFull, 507, "is full", false},
-		{subscription.ErrBusy, 503, "in a minute", false},
-		{errors.New("on fire"), 500, "internal error of the hub", true},
+		{"unavailable", feed.ErrUnavailable, 503, "is unreachable", false},
+		{"unknown", feed.ErrUnknown, 503, "send it again", false},
+		{"full", feed.ErrFull, 507, "is full", false},
+		{"busy", subscription.ErrBusy, 503, "in a minute", false},
+		{"internal", errors.New("on fire"), 500, "internal error of the hub", true},
 	} {
-		before := len(f.logged.String())
-		f.server.engine = resting{failing{f.registry, test.err}}
-		w := f.answer(httptest.NewRequest(http.MethodPost, "/hub", strings.NewReader(asking())), access.All())
-		if w.Code != test.status || !strings.Contains(w.Body.String(), test.says) || strings.Contains(w.Body.String(), "Idempotency-Key") {
-			t.Errorf("with %v it is answered %d: %s", test.err, w.Code, w.Body)
-		}
-		if (w.Header().Get("Retry-After") != "") != (w.Code == 503) {
-			t.Errorf("with %v, Retry-After is %q", test.err, w.Header().Get("Retry-After"))
-		}
-		if line := f.logged.String()[before:]; strings.Contains(line, `"level":"ERROR"`) != test.logged || !strings.Contains(line, test.err.Error()) {
-			t.Errorf("with %v is logged: %s", test.err, line)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			before := len(f.logged.String())
+			f.server.engine = stoppedEngine{failingRegistry{f.registry, tt.err}}
+			w := f.postAs(t, alice, formWith(), tt.status, tt.want)
+			if retry := w.Header().Get("Retry-After"); strings.Contains(w.Body.String(), "Idempotency-Key") || (retry != "") != (tt.status == 503) {
+				t.Errorf("got Retry-After %q and %q", retry, w.Body)
+			}
+			if line := f.logged.String()[before:]; strings.Contains(line, `"level":"ERROR"`) != tt.logged || !strings.Contains(line, tt.err.Error()) {
+				t.Errorf("logged %s, want %v", line, tt.err)
+			}
+		})
 	}
 }
 
-// A failing is a registry that accepts no request.
-type failing struct {
+// A failingRegistry accepts no requests.
+type failingRegistry struct {
 	subscription.Registry
 	err error
 }
 
-func (r failing) Send(context.Context, subscription.Request) error {
+func (r failingRegistry) Send(context.Context, subscription.Request) error {
 	return fmt.Errorf("send: %w", r.err)
 }
