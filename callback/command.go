@@ -17,8 +17,8 @@ type command struct {
 	due       time.Time     // time of the next attempt
 }
 
-// byOperator reports whether an operator made the request. Such a command is executed before those of
-// subscribers, and cancels the call in flight.
+// byOperator reports whether an operator made the request. Such a command is executed before
+// others, and cancels the call in flight.
 func (c *command) byOperator() bool {
 	return c.Mode.ByOperator()
 }

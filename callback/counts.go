@@ -72,8 +72,8 @@ func (c *counts) secrets() (stale, locked int) {
 
 // Count returns how many subscriptions exist, for the limits on a new one.
 //
-// A hub counts the shards that it has, which are a sample of all: the result of a single hub is exact,
-// that of one of several hubs is off by a few percent. Requests of the last second may be missing. A hub
+// A hub counts the shards that it has, which are a sample of all. So the result is exact for a single hub,
+// and off by a few percent for one of several. Requests of the last second may be missing. A hub
 // without shards, or with one that is not loaded, returns zero.
 func (e *Engine) Count(r *subscription.Request, host string) subscription.Count {
 	shards := e.allShards()

@@ -32,7 +32,7 @@ type cut struct {
 	from    feed.Cursor // start of its interval
 	cursor  feed.Cursor // cursor of the last entry that was examined
 	first   int64       // datetime of the first entry that was examined
-	changes int         // zero if the filter matches no entry, so that there is nothing to deliver
+	changes int         // zero if the filter matches no entry
 	body    [][]byte    // shared with other cuts, so it must not be modified
 }
 

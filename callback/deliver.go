@@ -90,12 +90,12 @@ func (s *sub) overrun(ctx context.Context, p *point) error {
 		return fmt.Errorf("read state of set %q: %w", s.about.Set, err)
 	}
 	if s.Gap.IsZero() {
-		// What a filter skipped since the last delivery is in no interval, so it is in the gap.
+		// Entries that a filter skipped since the last delivery are in no interval, so the gap has them.
 		s.Gap = p.start()
-		s.Gap.Micros = max(s.Gap.Micros, 1) // the zero cursor would mean that there is no gap
+		s.Gap.Micros = max(s.Gap.Micros, 1) // the zero cursor would mean no gap
 	}
 	if s.Gap.Position > 0 && s.Gap.Micros <= max(state.Begin-1, state.PriorMicros) {
-		s.Gap.Micros = -1 // its position is that of a deleted set: see outlet.Lost
+		s.Gap.Micros = -1 // the position is in a deleted set: see outlet.Lost
 	}
 	*p = point{cursor: state.Floor}
 	s.Gaps++
@@ -245,7 +245,7 @@ const maxPatience = 64
 // (413) halves the deliveries. Successes double them again, because the cause may have been temporary.
 // The zero value has no limit.
 type batchSize struct {
-	limit    int32 // changes in a delivery; zero if the limit is that of the engine
+	limit    int32 // changes in a delivery; zero means Options.MaxChanges
 	accepted int32 // deliveries that succeeded since limit was set
 	patience int32 // deliveries that have to succeed before limit is doubled, less one
 	grown    bool  // whether limit was doubled since the last refusal

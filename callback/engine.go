@@ -10,7 +10,7 @@
 // sub that waits is idle: it has a timer and is in a pool of its topic. A publish, a timer or a request
 // puts it in the ready queue, which hands it to a worker when the limits on calls allow that. The
 // worker executes commands (package subscription calls them requests), then delivers, until nothing is
-// left or its slice of time is over. What it changes goes to the writer of the shard.
+// left or its slice of time is over. Its changes go to the writer of the shard.
 //
 // Locks are acquired in this order: topic.mu, shard.mu, then one of Engine.mu, readyQueue.mu, counts.mu
 // and writer.mu. None is held during a call, a commit or a read of the log.
@@ -46,7 +46,7 @@ type Engine struct {
 	permits   chan *permit // hands a permit to a worker without one
 	ctx       context.Context
 	cancel    context.CancelFunc
-	working   context.Context // until the claims are to be released
+	working   context.Context // canceled when the claims should be released
 	stop      context.CancelFunc
 	released  chan struct{}  // closed when the claims are released
 	wg        sync.WaitGroup // goroutines other than those that Run starts

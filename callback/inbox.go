@@ -13,12 +13,12 @@ const (
 	inboxPage  = 100                    // most requests that are read at once
 
 	// maxWaiting is the most requests of a shard that are read and not executed: all that an inbox can
-	// have, those of operators included.
+	// have, with the room for operators.
 	maxWaiting = subscription.InboxMax + subscription.InboxMax/10 + 1
 )
 
 // Send adds a request to the inbox of its shard. The request is durable when Send returns nil, and the
-// hub that has the shard executes it soon. Errors are those of Registry.Send.
+// hub that has the shard executes it soon. For errors, see Registry.Send.
 func (e *Engine) Send(ctx context.Context, r subscription.Request) error {
 	if err := e.registry.Send(ctx, r); err != nil {
 		return err

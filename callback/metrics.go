@@ -11,7 +11,7 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 )
 
-// metrics count what an Engine has done. What it does now is in gauges.
+// metrics count what an Engine has done. Its current state is in gauges.
 type metrics struct {
 	deliveries prometheus.Counter
 	bytes      prometheus.Counter

@@ -26,7 +26,7 @@ type Options struct {
 	Formats  map[string]*outlet.Format // formats of deliveries by Subscription.Form, besides change notifications; default: none
 	Activity Activity                  // receives the results of calls; default: none
 	Rights   Rights                    // rights of the makers of subscriptions; default: all rights
-	Clock    claim.Clock               // clock of claims; default: that of the machine, which does not stop while it is suspended
+	Clock    claim.Clock               // clock of claims; default: the clock of the machine, which does not stop while it is suspended
 
 	Logger  *slog.Logger          // receives no secrets, and only the host of a callback; default: discard
 	Metrics prometheus.Registerer // registry for the metrics of this Engine only; default: none

@@ -179,7 +179,7 @@ func (q *readyQueue) pop() *permit {
 	return nil
 }
 
-// nextGroup removes the group whose turn it is from the ring of its subscriber.
+// nextGroup removes the next group from the ring of its subscriber.
 func (q *readyQueue) nextGroup(of standing) *group {
 	s := q.ready[of].pop()
 	g := s.groups.pop()
@@ -206,7 +206,7 @@ func (q *readyQueue) addReady(g *group) {
 // semaphore has no permit, it parks the group there and returns nil.
 func (q *readyQueue) acquire(g *group) *permit {
 	of, semaphores := g.key.standing, q.semaphoresOf(g)
-	// A group that was unparked may not use the permit. Then it is the turn of another one.
+	// A group that was unparked may not use the permit. Then another one may.
 	defer q.settle(append(semaphores, g.parkedAt))
 	g.parkedAt = nil
 	for len(g.entries) > 0 && g.entries[0].sub == nil {

@@ -16,7 +16,7 @@ type Rights interface {
 	Version() uint64
 
 	// May returns why the maker of a subscription may not follow a set, in words for the callback and for
-	// operators, or an empty string if it may. by, key and anyone are those of the
+	// operators, or an empty string if it may. by, key and anyone are fields of the
 	// subscription.Subscription. until is when the right ends, or zero if that is unknown.
 	May(by, key string, anyone bool, set string) (until time.Time, why string)
 }

@@ -44,7 +44,7 @@ type shard struct {
 
 	mu      sync.Mutex
 	loaded  bool // whether subs are loaded; until then no requests are read
-	leaving bool // whether the shard is to be handed over; then no tasks start
+	leaving bool // whether the shard is being handed over; then no tasks start
 	owned   int  // subs that have an owner, and one more while subs are loaded
 	subs    map[subscription.ID]*sub
 	timers  schedule

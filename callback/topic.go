@@ -77,7 +77,7 @@ func (s *sub) moveTo(to *pool) {
 	}
 }
 
-// update makes what the topic stores of a sub that of its owner. The caller holds topic.mu.
+// update copies the state of a sub from its owner to its topic. The caller holds topic.mu.
 func (t *topic) update(s *sub) {
 	s.passed, s.since = s.Cursor, s.ahead
 	if failing := s.Failed > 0; failing != s.failing {

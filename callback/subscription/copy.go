@@ -17,7 +17,7 @@ const (
 	copyRequests = 100
 )
 
-// Copy replaces the records and requests of a registry by those of another, and returns the number of
+// Copy replaces the records and requests of to by copies of the ones in from, and returns the number of
 // subscriptions. An interrupted copy can be started again. It blocks until all is copied, ctx is canceled
 // or an operation fails. No hub may use either registry. claims are the claims on the shards of to.
 func Copy(ctx context.Context, from, to Registry, claims claim.Store) (subscriptions int, err error) {

@@ -54,8 +54,8 @@ type diskInbox struct {
 	pending []uint64 // numbers of the requests in the inbox, ascending; the last may not be durable yet
 }
 
-// OpenDisk opens the registry in a Map, of which no other code may use the keys that start with "record/"
-// and "inbox/". claims fences commits. keys encrypt the secrets, unless it is nil.
+// OpenDisk opens the registry in a Map. No other code may use its keys that start with "record/" and
+// "inbox/". claims fences commits. keys encrypt the secrets, unless it is nil.
 func OpenDisk(ctx context.Context, data Map, claims Fence, keys *Keys) (*Disk, error) {
 	d := &Disk{data: data, claims: claims, keys: keys}
 	invalid := ""

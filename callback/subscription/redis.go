@@ -126,7 +126,7 @@ func (r *Redis) commitChanges(ctx context.Context, c claim.Claim, changes *Chang
 		}
 		put, progress = append(put, id[:], b), append(progress, id[:], encodeProgress(&record.Progress))
 	}
-	for id, p := range changes.Progress { // replaces that of a record
+	for id, p := range changes.Progress { // replaces the progress of a record
 		progress = append(progress, id[:], encodeProgress(&p))
 	}
 	for _, id := range changes.Delete {

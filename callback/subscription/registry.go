@@ -36,8 +36,8 @@ type Registry interface {
 
 	// Commit makes changes to a shard in one atomic step, which is durable when Commit returns nil. The
 	// error is claim.ErrLost if the claim is not held, and feed.ErrFull if the store is full and the
-	// changes put records. If Commit returns an error, the changes never take effect after those of a
-	// later Commit.
+	// changes put records. If Commit returns an error, the changes never take effect after a later
+	// Commit.
 	Commit(ctx context.Context, c claim.Claim, changes Changes) error
 
 	// Find returns a record as the last Commit left it, or ErrNoSubscription.
@@ -97,7 +97,7 @@ type Count struct {
 	Host  int // with callbacks at one host, unconfirmed ones included
 	Set   int // to one set, unconfirmed ones included
 	Fresh int // unconfirmed, with callbacks at the host
-	Own   int // those of Fresh that the same subscriber requested
+	Own   int // part of Fresh that the same subscriber requested
 
 	OwnHost, OwnSet, OwnAll int // confirmed ones of the same subscriber: at the host, to the set, all
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // A Request is what a subscriber or an operator wants. It is in the inbox of its shard until the hub that
-// has the shard has executed it. Fields without another comment are those of a Subscription.
+// has the shard has executed it. Fields without a comment are as in a Subscription.
 type Request struct {
 	Number   uint64 `json:"-"` // place in the inbox, set by the registry; numbers rise
 	Mode     Mode   `json:"mode"`
