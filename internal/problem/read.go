@@ -63,6 +63,9 @@ func Read(resp *http.Response, now time.Time) (*feed.Problem, error) {
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	const most = 1e9 * time.Second
 	v := strings.TrimSpace(h.Get("Retry-After"))
+	if v == "" {
+		return 0 // without the cost of errors
+	}
 	if s, err := strconv.Atoi(v); err == nil || errors.Is(err, strconv.ErrRange) { // on ErrRange, s is the largest or smallest number
 		return time.Duration(min(max(s, 0), 1e9)) * time.Second
 	}
