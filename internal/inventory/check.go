@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/digest"
@@ -12,20 +11,18 @@ import (
 )
 
 // Check reads the whole inventory, and returns what is wrong with it: pages that are
-// missing, damaged, out of order, or have wrong counts or sums (ErrDamaged), and pages
-// that no root or list names. It reads every page once. If another committer changes the
-// inventory meanwhile, it returns ErrRaced.
+// missing, damaged, out of order, or have wrong counts or sums (ErrDamaged). It reads
+// every page of every root once. If another committer changes the inventory in the meantime,
+// it returns ErrRaced.
 func (v *Inventory) Check(ctx context.Context) error {
 	rec, head, err := v.Load(ctx)
 	if err != nil {
 		return err
 	}
-	c := &checker{v: v, ctx: ctx, begin: rec.Log.Begin, seen: map[uint64]*checked{}, owned: map[uint64]bool{}}
+	c := &checker{v: v, ctx: ctx, seen: map[uint64]*checked{}}
 	for i := range head.Roots {
 		c.root(&head.Roots[i])
 	}
-	c.dead(head)
-	c.owners(head)
 	after, _, err := v.Load(ctx)
 	switch {
 	case err != nil:
@@ -42,10 +39,8 @@ func (v *Inventory) Check(ctx context.Context) error {
 type checker struct {
 	v      *Inventory
 	ctx    context.Context
-	begin  int64
 	tree   *Tree
 	seen   map[uint64]*checked
-	owned  map[uint64]bool // pages that a root needs, or that have to be removed
 	wrong  []error
 	failed error // an error of the store
 	hash   digest.Hasher
@@ -75,7 +70,6 @@ func (c *checker) root(k *Kept) {
 		return
 	}
 	for _, n := range found.pages {
-		c.owned[n] = true
 		if n > k.Upto {
 			c.say("root %d has the newer page %d", k.Upto, n)
 		}
@@ -173,65 +167,4 @@ func (c *checker) inner(found *checked, number uint64, level int, b []byte) erro
 		found.bytes += below.bytes
 	}
 	return nil
-}
-
-// dead checks that the list of each root names the pages that the next root does not have.
-func (c *checker) dead(head *Head) {
-	for i := range head.Roots {
-		k, newer := &head.Roots[i], map[uint64]bool{}
-		var want []uint64
-		if i+1 < len(head.Roots) { // the newest root has no dead pages
-			for _, n := range c.pagesOf(&head.Roots[i+1]) {
-				newer[n] = true
-			}
-			want = slices.DeleteFunc(slices.Clone(c.pagesOf(k)), func(n uint64) bool { return newer[n] })
-		}
-		dead := c.list(k.Dead)
-		slices.Sort(want)
-		slices.Sort(dead)
-		if !slices.Equal(want, dead) {
-			c.say("dead pages of root %d: got %d, want %d", k.Upto, len(dead), len(want))
-		}
-	}
-}
-
-// pagesOf returns the pages of a root that was read.
-func (c *checker) pagesOf(k *Kept) []uint64 {
-	if found := c.seen[k.Page]; k.Height > 0 && found != nil {
-		return found.pages
-	}
-	return nil
-}
-
-// list returns the numbers of a list.
-func (c *checker) list(first uint64) []uint64 {
-	l, err := c.v.readList(c.ctx, c.begin, first)
-	if err != nil {
-		c.failed = err
-	}
-	for _, n := range l.pages {
-		c.owned[n] = true
-	}
-	return l.numbers
-}
-
-// owners checks that a root or a list names every page.
-func (c *checker) owners(head *Head) {
-	trash := map[uint64]bool{}
-	for _, n := range c.list(head.Trash) {
-		if trash[n] = true; c.owned[n] {
-			c.say("page %d is marked for removal but in use", n)
-		}
-	}
-	for n, err := range c.v.store.Numbers(c.ctx, c.v.set, c.begin) {
-		if err != nil {
-			c.failed = err
-			return
-		}
-		reserved := slices.ContainsFunc(head.Reserved, func(s Span) bool { return s.From <= n && n < s.To })
-		if c.owned[n] || trash[n] || reserved || n < head.Sweep {
-			continue
-		}
-		c.wrong = append(c.wrong, fmt.Errorf("set %q: page %d is unreferenced", c.v.set, n))
-	}
 }

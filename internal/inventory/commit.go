@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -78,9 +80,9 @@ func (v *Inventory) beginOn(ctx context.Context, base Root) (*attempt, error) {
 // build writes the pages of the new root.
 func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 	tree := a.v.Tree(c.Base)
-	var all []uint64
+	all := map[uint64]bool{}
 	if c.Anew {
-		if all, err = tree.numbers(a.ctx); err != nil {
+		if err := tree.mark(a.ctx, all); err != nil {
 			return Root{}, nil, err
 		}
 		tree = a.v.Tree(Root{})
@@ -100,14 +102,14 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 		return Root{}, nil, err
 	}
 	if c.Anew {
-		freed = all
+		freed = slices.Collect(maps.Keys(all))
 	}
 	if c.Runs != nil {
 		freed = append(freed, c.Runs.pages()...)
 	}
 	root.Begin, root.Cursor = a.begin, c.To
-	root.Upto, err = a.number()
-	return root, freed, err
+	root.Upto = a.number()
+	return root, freed, nil
 }
 
 // Forget makes a root without the resources that changed after the cursor to. It is for
@@ -147,15 +149,14 @@ func (v *Inventory) Reset(ctx context.Context, why string) error {
 		if err != nil {
 			return err
 		}
-		next := max(head.Next, uint64(max(rec.Now, 0)))
-		fresh := &Head{Next: next, Sweep: next, Why: why}
+		fresh := &Head{Next: max(head.Next, uint64(max(rec.Now, 0))), Garbage: 1, Why: why}
 		if why == "" {
 			fresh.Complete, fresh.Why = head.Complete, head.Why
 		}
 		rec.Attempt = 0
 		err = v.swap(ctx, &rec, fresh, Swap{})
 		if err == nil {
-			return v.sweep(ctx, rec.Log.Begin, next)
+			return v.Sweep(ctx)
 		}
 		if !errors.Is(err, ErrRaced) {
 			return err

@@ -19,6 +19,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 )
 
 // pageBytes is the default size of a page: Redis stores it in 6,144.
@@ -44,6 +45,7 @@ type Inventory struct {
 	cache *Cache
 	limit int         // bytes of a page
 	found func(error) // Options.Damaged; may be nil
+	swept atomic.Bool // whether pages that earlier processes or failed attempts left were removed
 }
 
 // New returns the inventory of a set. It asks the store nothing, and has nothing to

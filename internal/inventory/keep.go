@@ -14,32 +14,40 @@ import (
 // pinned root is dropped.
 const MaxRoots = 4
 
-// needed says which roots are needed: the newest root, the roots of the two newest
+// neededRoots returns for each root whether it is needed. That is the newest root, the roots of the two newest
 // Resource Lists, and then the pinned roots, the newest first, up to MaxRoots in all.
-func (h *Head) needed(now int64) []bool {
+func (h *Head) neededRoots(now int64) []bool {
 	needed := make([]bool, len(h.Roots))
 	count, listed := 0, 0
-	need := func(i int) {
-		if !needed[i] {
+	for i, k := range slices.Backward(h.Roots) {
+		if i == len(h.Roots)-1 || k.Listed != 0 && listed < 2 {
 			needed[i] = true
 			count++
 		}
-	}
-	for i, k := range slices.Backward(h.Roots) {
-		if i == len(h.Roots)-1 {
-			need(i)
-		}
-		if k.Listed != 0 && listed < 2 {
-			need(i)
+		if k.Listed != 0 {
 			listed++
 		}
 	}
 	for i, k := range slices.Backward(h.Roots) {
-		if count < MaxRoots && k.Pinned(now) {
-			need(i)
+		if !needed[i] && count < MaxRoots && k.Pinned(now) {
+			needed[i] = true
+			count++
 		}
 	}
 	return needed
+}
+
+// dropRoots drops the roots that are not needed.
+func (h *Head) dropRoots(now int64) {
+	var roots []Kept
+	for i, needed := range h.neededRoots(now) {
+		if needed {
+			roots = append(roots, h.Roots[i])
+		} else {
+			h.Garbage += h.Roots[i].Lost
+		}
+	}
+	h.Roots = roots
 }
 
 // Pinned reports whether a root has readers at a time of the store's clock.
@@ -121,22 +129,20 @@ func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string)
 	})
 }
 
-// Shrink drops the roots that nobody needs. It keeps the newest root, the roots of the
-// two newest Resource Lists, and pinned roots up to MaxRoots in all. It removes the
-// pages that only the dropped roots had, and the pages that a failed commit left. Commit
-// does the same.
+// Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
+// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
 func (v *Inventory) Shrink(ctx context.Context) error {
-	a, err := v.begin(ctx, func(rec *Record, head *Head) error {
-		if !slices.Contains(head.needed(rec.Now), false) && rec.Attempt == 0 && len(head.Reserved) == 0 && head.Trash == 0 && head.Sweep == 0 {
+	due := !v.swept.Load()
+	err := v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
+		needed := head.neededRoots(rec.Now)
+		head.dropRoots(rec.Now)
+		if due = due || head.sweepDue(rec.Now); !slices.Contains(needed, false) {
 			return errSame
 		}
 		return nil
 	})
-	if err == errSame {
-		return nil
-	}
-	if err != nil {
+	if err != nil || !due {
 		return err
 	}
-	return a.finish(nil, nil, Swap{}, nil)
+	return v.Sweep(ctx)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -308,11 +309,11 @@ func TestNeighboursMerge(t *testing.T) {
 			t.Fatal(err)
 		}
 		lives(t, v)
-		numbers, err := v.Tree(root).numbers(t.Context())
-		if err != nil {
+		numbers := map[uint64]bool{}
+		if err := v.Tree(root).mark(t.Context(), numbers); err != nil {
 			t.Fatal(err)
 		}
-		pages, err := v.Tree(root).read(t.Context(), numbers)
+		pages, err := v.Tree(root).read(t.Context(), slices.Collect(maps.Keys(numbers)))
 		if err != nil {
 			t.Fatal(err)
 		}

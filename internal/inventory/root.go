@@ -32,30 +32,22 @@ type Pin struct {
 	Until  int64  `json:"until"` // by the store's clock, in microseconds since 1970
 }
 
-// A Span is the page numbers from From on, up to and without To.
-type Span struct {
-	From uint64 `json:"from"`
-	To   uint64 `json:"to"`
-}
-
-// A Kept is a root that is kept, with the reasons to keep it and the pages that
-// only it has.
+// A Kept is a root that is kept, with the reasons to keep it.
 type Kept struct {
 	Root
 	Pins   []Pin  `json:"pins,omitempty"`
-	Listed int64  `json:"listed,omitempty"` // when the root became the root of a Resource List, by the store's clock, in microseconds since 1970; 0: it is none
-	Dead   uint64 `json:"dead,omitempty"`   // first page of the list of this root's pages that newer roots do not have; 0: there is none
+	Lost   uint64 `json:"lost,omitempty"`   // how many pages newer roots do not have, about
+	Listed int64  `json:"listed,omitempty"` // when the root became the root of a Resource List, by the store's clock, in microseconds since 1970; zero if it did not
 }
 
 // A Head is the content of an inventory's record, see Record.Head.
 type Head struct {
-	Next     uint64      `json:"next"`               // no page has this number or a higher one
-	Reserved []Span      `json:"reserved,omitempty"` // page numbers that no root has: the last span is the present attempt's, the others belong to ended attempts
-	Trash    uint64      `json:"trash,omitempty"`    // first page of the list of pages that nobody needs any more; 0: there is none
-	Sweep    uint64      `json:"sweep,omitempty"`    // nobody needs any page with a lower number than this
-	Roots    []Kept      `json:"roots,omitempty"`    // oldest first
-	Complete feed.Cursor `json:"complete"`           // the cursor as of which a publisher said that the hub knows all resources; zero: nobody said so, or it is not true any more
-	Why      string      `json:"why,omitempty"`      // why the inventory is not complete any more, for people
+	Next     uint64      `json:"next"`              // later commits write pages with this number or a higher one
+	Garbage  uint64      `json:"garbage,omitempty"` // how many pages dropped roots have left, at most
+	Swept    int64       `json:"swept,omitempty"`   // when a sweep last removed them, by the store's clock, in microseconds since 1970
+	Roots    []Kept      `json:"roots,omitempty"`   // oldest first
+	Complete feed.Cursor `json:"complete"`          // the cursor as of which a publisher said that the hub knows all resources; zero: nobody said so, or it is not true any more
+	Why      string      `json:"why,omitempty"`     // why the inventory is not complete any more, for people
 }
 
 // Newest returns the newest root. Without one it returns the zero Root, which holds no
@@ -110,18 +102,11 @@ func (h *Head) broken() string {
 			return fmt.Sprintf("root %d is out of order", k.Upto)
 		case k.Page > k.Upto || k.Height < 0 || k.Height > maxHeight || (k.Page == 0) != (k.Height == 0):
 			return fmt.Sprintf("root %d is unreadable", k.Upto)
-		case k.Dead >= h.Next:
-			return fmt.Sprintf("root %d has dead pages without a list", k.Upto)
 		}
 		upto = k.Upto
 	}
-	for _, s := range h.Reserved {
-		if s.From >= s.To || s.To > h.Next {
-			return "reserved page numbers beyond the next"
-		}
-	}
-	if h.Next == 0 || h.Trash >= h.Next || h.Sweep > h.Next {
-		return "references to page numbers beyond the next"
+	if h.Next == 0 {
+		return "no next page number"
 	}
 	return ""
 }

@@ -12,8 +12,8 @@ func FuzzHead(f *testing.F) {
 	f.Add([]byte(`{}`))
 	f.Add([]byte(`{"next":18446744073709551615,"roots":null}`))
 	root := Root{Begin: 3, Cursor: feed.Cursor{Position: 9, Micros: 8}, Page: 5, Height: 2, Upto: 6, Pages: 2, Bytes: 99, Made: 4}
-	h := Head{Next: 9, Reserved: []Span{{7, 8}}, Trash: 4, Sweep: 2, Complete: root.Cursor, Why: "it was \"lost\"",
-		Roots: []Kept{{Root: root, Pins: []Pin{{"me", 7}}, Listed: 3, Dead: 2}, {Root: Root{Upto: 8}}}}
+	h := Head{Next: 9, Garbage: 4, Swept: 2, Complete: root.Cursor, Why: "it was \"lost\"",
+		Roots: []Kept{{Root: root, Pins: []Pin{{"me", 7}}, Listed: 3, Lost: 2}, {Root: Root{Upto: 8}}}}
 	f.Add(h.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := decodeHead(b)
@@ -24,7 +24,7 @@ func FuzzHead(f *testing.F) {
 		if err != nil || !bytes.Equal(again.encode(), h.encode()) {
 			t.Fatalf("%s became %s, %v", h.encode(), again.encode(), err)
 		}
-		h.needed(5)
+		h.neededRoots(5)
 		h.IsComplete(h.Newest().Cursor)
 	})
 }

@@ -3,7 +3,6 @@ package inventory
 import (
 	"context"
 	"iter"
-	"slices"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/page"
@@ -113,33 +112,4 @@ func (w *walker) leaves(numbers []uint64) error {
 		}
 	}
 	return nil
-}
-
-// numbers returns the pages of a tree.
-func (t *Tree) numbers(ctx context.Context) (all []uint64, err error) {
-	level := t.root.Height - 1
-	if level < 0 {
-		return nil, nil
-	}
-	for numbers := []uint64{t.root.Page}; ; level-- {
-		all = append(all, numbers...)
-		if level == 0 {
-			return all, nil
-		}
-		var below []uint64
-		for some := range slices.Chunk(numbers, readTogether) {
-			pages, err := t.read(ctx, some)
-			if err != nil {
-				return nil, err
-			}
-			for i, p := range pages {
-				refs, err := page.OpenInner(some[i], p)
-				if err != nil {
-					return nil, t.damaged(some[i], err)
-				}
-				below = append(below, pageNumbers(refs)...)
-			}
-		}
-		numbers = below
-	}
 }

@@ -72,7 +72,7 @@ func (b *bench) commit(m *memory, l *live.Live) inventory.Root {
 // make builds the inventory up to the head of the log.
 func (b *bench) make(m *memory) (root inventory.Root) {
 	must(b.scope(func() { root = b.commit(m, b.keep(m)) }))
-	must(m.inventory().Shrink(b.ctx)) // the maker may have been stopped before it removed what died
+	must(m.inventory().Sweep(b.ctx)) // the maker may have been stopped before it removed pages
 	return root
 }
 

@@ -3,13 +3,15 @@ package live
 import (
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/audit"
+	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
 
 // TestDamaged makes a damaged inventory anew.
@@ -109,15 +111,14 @@ func TestDamagedAndTrimmed(t *testing.T) {
 		stop()
 		w.log.trim("a", 3_000)
 		w.without("a", w.head("a").Newest())
-		var scans atomic.Int32
-		w.store = &watched{Store: w.store, numbers: func() { scans.Add(1) }}
-		l, _ := w.hub(Options{})
+		metrics := prometheus.NewRegistry()
+		l, _ := w.hub(Options{Metrics: metrics})
 		for range 200 {
 			w.finds(w.got(l.Baseline(ctx, "a")))
 			w.after(100 * time.Millisecond)
 		}
-		if n := scans.Load(); n < 2 || n > 10 {
-			t.Errorf("in 20 seconds it was looked at %d times", n)
+		if n := metricstest.Values(t, metrics)[`rshub_inventory_failures_total{kind="late"}`]; n < 2 || n > 10 {
+			t.Errorf("repairs in 20 seconds: got %v, want 2 to 10", n)
 		}
 		if !strings.Contains(w.text.String(), "rebuild: the log does not reach back") {
 			t.Error("nothing was logged")

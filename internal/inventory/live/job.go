@@ -146,7 +146,7 @@ func (j *job) steps(ctx context.Context) error {
 		if err := j.load(ctx); err != nil {
 			return err
 		}
-		if len(j.head.Roots) > 1 && j.runs == nil { // pins may have ended; a Shrink would end the runs
+		if len(j.head.Roots) > 1 || j.head.Garbage > 0 { // pins may have ended
 			if err := j.inv.Shrink(ctx); err != nil {
 				return err
 			}
@@ -192,7 +192,7 @@ func (j *job) load(ctx context.Context) error {
 // off removes the inventory of a set that does not want one any more.
 func (j *job) off(ctx context.Context) error {
 	j.asked = false
-	if len(j.head.Roots) == 0 {
+	if len(j.head.Roots) == 0 && j.head.Garbage == 0 {
 		return nil
 	}
 	if err := j.inv.Reset(ctx, "the source turned the inventory off"); err != nil {

@@ -3,7 +3,6 @@ package live
 import (
 	"context"
 	"fmt"
-	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -199,7 +198,6 @@ type watched struct {
 	inventory.Store
 	before  func(ctx context.Context, call string) error // is asked before each Put and Swap
 	swapped func(inventory.Swap)                         // is told of each Swap that was done
-	numbers func()                                       // is told of each look at all pages
 	ahead   atomic.Int64                                 // by how much its clock is ahead, a time.Duration
 }
 
@@ -229,13 +227,6 @@ func (s *watched) Swap(ctx context.Context, set string, swap inventory.Swap) err
 		s.swapped(swap)
 	}
 	return err
-}
-
-func (s *watched) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
-	if s.numbers != nil {
-		s.numbers()
-	}
-	return s.Store.Numbers(ctx, set, begin)
 }
 
 // bubble runs a test in a bubble in which time is fake.

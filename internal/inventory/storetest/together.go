@@ -48,7 +48,7 @@ var meanwhile = []struct {
 	}},
 	{"a pin", func(h *history, hub *inventory.Inventory) func() error { return func() error { return h.pin(hub) } }},
 	{"a shrinking", func(h *history, hub *inventory.Inventory) func() error {
-		return func() error { return hub.Shrink(h.ctx) }
+		return func() error { return errors.Join(hub.Shrink(h.ctx), hub.Sweep(h.ctx)) }
 	}},
 	{"a reset", func(h *history, hub *inventory.Inventory) func() error {
 		return func() error { return hub.Reset(h.ctx, "a test") }

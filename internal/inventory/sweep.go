@@ -1,0 +1,100 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// sweepEvery is the minimum interval of sweeps of an inventory, unless more pages than a quarter of those of
+// the newest root may be unreachable.
+const sweepEvery = 10 * time.Minute
+
+// sweepDue reports whether a sweep is worthwhile.
+func (h *Head) sweepDue(now int64) bool {
+	return h.Garbage > 0 && (now-h.Swept >= sweepEvery.Microseconds() || now < h.Swept || h.Garbage > h.Newest().Pages/4)
+}
+
+// Sweep removes the pages that no root reaches: pages of dropped roots, and those that failed commits left.
+// It reads the inner pages of the roots, and lists the numbers of all pages. If an inner page is damaged, it
+// removes nothing, because it does not know which pages are below. Commits at the same time do no harm: the
+// pages of a new root are in the newest root of the head that Sweep has loaded, or newer than that head.
+func (v *Inventory) Sweep(ctx context.Context) error {
+	rec, head, err := v.Load(ctx)
+	if err != nil {
+		return err
+	}
+	reachable := map[uint64]bool{}
+	for _, k := range head.Roots {
+		if err := v.Tree(k.Root).mark(ctx, reachable); errors.Is(err, ErrDamaged) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	var unreachable []uint64
+	for n, err := range v.store.Numbers(ctx, v.set, rec.Log.Begin) {
+		if err != nil {
+			return fmt.Errorf("list pages of set %q: %w", v.set, err)
+		}
+		if n < head.Next && !reachable[n] {
+			unreachable = append(unreachable, n)
+		}
+	}
+	if err := v.remove(ctx, rec.Log.Begin, unreachable); err != nil {
+		return err
+	}
+	v.swept.Store(true)
+	return v.update(ctx, Swap{}, func(now *Record, h *Head) error {
+		if now.Log.Begin != rec.Log.Begin || head.Garbage == 0 {
+			return errSame
+		}
+		h.Garbage -= min(h.Garbage, head.Garbage)
+		h.Swept = now.Now
+		return nil
+	})
+}
+
+// remove removes pages from the store.
+func (v *Inventory) remove(ctx context.Context, begin int64, numbers []uint64) error {
+	for some := range slices.Chunk(numbers, MaxNumbers) {
+		if err := v.store.Remove(ctx, v.set, begin, some); err != nil {
+			return fmt.Errorf("remove pages of set %q: %w", v.set, err)
+		}
+	}
+	return nil
+}
+
+// mark adds the pages of a tree to marked. It reads the inner pages that are not marked yet.
+func (t *Tree) mark(ctx context.Context, marked map[uint64]bool) error {
+	top, level := t.top()
+	if level < 0 {
+		return nil
+	}
+	for pages := []uint64{top.Number}; ; level-- {
+		pages = slices.DeleteFunc(pages, func(n uint64) bool {
+			known := marked[n]
+			marked[n] = true
+			return known
+		})
+		if level == 0 {
+			return nil
+		}
+		var below []uint64
+		for some := range slices.Chunk(pages, readTogether) {
+			if err := t.load(ctx, some); err != nil {
+				return err
+			}
+			for _, n := range some {
+				in, err := t.inner(ctx, n)
+				if err != nil {
+					return err
+				}
+				below = append(below, pageNumbers(in.refs)...)
+			}
+		}
+		pages = below
+	}
+}
