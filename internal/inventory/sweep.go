@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rshub/rshub/feed"
 )
 
 // sweepEvery is the minimum interval of sweeps of an inventory, unless more pages than a quarter of those of
@@ -28,9 +30,11 @@ func (v *Inventory) Sweep(ctx context.Context) error {
 	}
 	reachable := map[uint64]bool{}
 	for _, k := range head.Roots {
-		if err := v.Tree(k.Root).mark(ctx, reachable); errors.Is(err, ErrDamaged) {
+		err := v.Tree(k.Root).mark(ctx, reachable)
+		if errors.Is(err, ErrDamaged) || errors.Is(err, feed.ErrGone) { // or another hub has dropped the root
 			return nil
-		} else if err != nil {
+		}
+		if err != nil {
 			return err
 		}
 	}
