@@ -92,7 +92,7 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 		defer stop()
 		c = merged
 	}
-	changes, stop := newUpcoming(c.Sorted, c.Step)
+	changes, stop := newLookahead(c.Sorted, c.Step)
 	defer stop()
 	root, freed, err = build(a.ctx, tree, changes, a.write)
 	if errors.Is(err, feed.ErrGone) { // another committer has removed the pages of Base

@@ -58,13 +58,13 @@ func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func(
 		pages = append(pages, number)
 		return err
 	})
-	changes, stop := newUpcoming(sorted, step)
+	changes, stop := newLookahead(sorted, step)
 	defer stop()
 	for e := changes.peek(0); e != nil; e = changes.peek(0) {
 		if err := p.Add(e, ""); err != nil {
 			return err
 		}
-		changes.drop()
+		changes.pop()
 	}
 	err := changes.err
 	if err == nil {
