@@ -12,28 +12,26 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Changes are what one commit adds to an inventory.
+// Changes are the changes of one commit.
 type Changes struct {
-	Base   Root                  // the newest root, to which the changes are added
-	Anew   bool                  // the new root holds nothing of Base
-	To     feed.Cursor           // the cursor of the new root
-	Sorted iter.Seq[*feed.Entry] // ascending by loc, the newest entry of each loc, deletions too; an entry is read only until the next one is asked for
-	Runs   *Runs                 // older changes than Sorted, with the same Base; may be nil
+	Base   Root                  // newest root, to which the changes are added
+	Anew   bool                  // whether the new root has nothing of Base
+	To     feed.Cursor           // cursor of the new root
+	Sorted iter.Seq[*feed.Entry] // newest entry of each loc, deletions too, ascending by loc; an entry is valid until the next one
+	Runs   *Runs                 // changes older than Sorted, with the same Base; may be nil
 	Step   func() error          // called after each change, and at the end of Sorted; it may block, and its error ends the commit; may be nil
 
-	Incomplete string      // why the inventory is not complete any more; empty: Head.Complete stays
-	Lapsed     feed.Cursor // with Incomplete: the Head.Complete that is not true any more, so a later one stays; zero: none is true
+	Incomplete string      // why the inventory is no longer complete; if empty, Head.Complete stays
+	Lapsed     feed.Cursor // with Incomplete, the Head.Complete to be cleared; zero means any
 }
 
-// Commit makes the newest root from Base and changes, and drops the roots that nobody
-// needs any more (see Shrink). It returns ErrRaced if Base is not the newest root, or if
-// another committer was quicker. It returns ErrLog if the log does not hold the cursor
-// To, or is not the log of Base. After an error the newest root is unchanged, except
-// after feed.ErrUnknown, when it may be the new one. The next commit removes the pages
-// of a failed one.
+// Commit makes the newest root from Base and changes, and drops the roots that are no longer needed (see
+// Shrink). It returns ErrRaced if Base is not the newest root, or if another commit was faster. It returns
+// ErrLog if the log does not hold the cursor To, or is not the log of Base. After an error the newest root is
+// unchanged, except that it may be the new one after feed.ErrUnknown.
 //
-// A root that is later than To is no root of a Resource List any more, because it has
-// changes that the log has lost. With Anew, none of the older roots is.
+// A root that is later than To is no longer the root of a Resource List, because it has changes that the log
+// has lost. With Anew, no older root is.
 func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	var a *attempt
 	var err error
@@ -64,7 +62,7 @@ func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 	return root, nil
 }
 
-// beginOn begins an attempt if base is the newest root.
+// beginOn begins an attempt on base, which must be the newest root.
 func (v *Inventory) beginOn(ctx context.Context, base Root) (*attempt, error) {
 	return v.begin(ctx, func(rec *Record, head *Head) error {
 		if base.Upto > 0 && base.Begin != rec.Log.Begin {
@@ -95,7 +93,7 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 	changes, stop := newLookahead(c.Sorted, c.Step)
 	defer stop()
 	root, freed, err = build(a.ctx, tree, changes, a.write)
-	if errors.Is(err, feed.ErrGone) { // another committer has removed the pages of Base
+	if errors.Is(err, feed.ErrGone) { // another commit has removed the pages of Base
 		err = fmt.Errorf("set %q: %w", a.v.set, ErrRaced)
 	}
 	if err != nil {
@@ -112,9 +110,9 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 	return root, freed, nil
 }
 
-// Forget makes a root without the resources that changed after the cursor to. It is for
-// a log that has lost its newest entries: to is the newest cursor that both the log and
-// the root Base have. From then on the inventory is not complete; why says why.
+// Forget makes a root without the resources that changed after the cursor to. It is for a log that has lost
+// its newest entries: to is the newest cursor that both the log and base have. From then on the inventory is
+// not complete, for the reason why.
 func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why string) (Root, error) {
 	var failed error
 	return v.Commit(ctx, Changes{
@@ -137,9 +135,9 @@ func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why s
 	})
 }
 
-// Reset drops all roots, even pinned ones, and removes all pages. From then on the
-// inventory is not complete; why says why. With an empty why, what the head says about
-// that stays: the inventory is damaged, and is made anew from a log that has all changes.
+// Reset drops all roots, even pinned ones, and removes all pages. From then on the inventory is not complete,
+// for the reason why. If why is empty, it is as complete as before: it is damaged, and will be rebuilt from a
+// log that has all changes.
 func (v *Inventory) Reset(ctx context.Context, why string) error {
 	for range tries {
 		rec, head, err := v.Load(ctx)

@@ -1,19 +1,16 @@
-// Package inventory stores what a set holds now: for every resource that exists, its newest change
-// with position and datetime, in the order of loc (bytes as stored, never normalized). The log says
-// what happened; the inventory says what exists. A follower makes it from the log; an append never
-// does.
+// Package inventory stores the resources of a set that exist: for each its newest change with position and
+// datetime, in the order of loc (bytes as stored, never normalized). The log has what happened, the inventory
+// what exists. A follower of the log makes it; an append never does.
 //
-// An inventory is a Root, which is a copy-on-write tree at one cursor, plus the log after that
-// cursor. A commit never changes a page: it writes new pages, and then replaces one small record,
-// the head. So it does not disturb readers of older roots, and neither a torn or late commit nor
-// two commits at once do harm.
+// An inventory is a Root, which is a copy-on-write tree at one cursor, plus the log after that cursor. A
+// commit never changes a page: it writes new pages, and then replaces one small record, the head. So it does
+// not disturb readers of older roots, and torn, late or simultaneous commits do no harm.
 //
 // A State has the digest of any range of locs, so a destination can prove that it is in sync, or
 // find every difference: package audit does.
 //
-// The package knows no server. Store is an interface that the change memories implement; Memory is
-// a Store in memory. Package live maintains the inventories of a hub. docs/dev/inventory.md
-// discusses the design.
+// The package knows no server. Store is an interface that the change memories implement; Memory is a Store in
+// memory. Package live maintains the inventories of a hub. docs/dev/inventory.md discusses the design.
 package inventory
 
 import (
@@ -27,18 +24,16 @@ const pageBytes = 6_128
 
 // Options of an Inventory. Zero values are the defaults.
 type Options struct {
-	Cache     *Cache // shared by all inventories of a process; default: one of its own, of 4 MiB
-	PageBytes int    // the most bytes of a page, unless it holds a single resource; default 6,128, which Redis stores without waste
+	Cache     *Cache // may be shared by all inventories of a process; default: a new one of 4 MiB
+	PageBytes int    // maximum size of a page with more than one resource; default 6,128, which Redis stores without waste
 
-	// Damaged is called with each ErrDamaged that a read of the inventory finds, before
-	// the reader gets the error. It may be called concurrently. Default: only the reader
-	// learns of it.
+	// Damaged is called with each ErrDamaged that a read of the inventory finds, before the reader gets the
+	// error. It may be called concurrently. Default: none.
 	Damaged func(error)
 }
 
-// An Inventory is the inventory of one set in a Store. Its methods may be called
-// concurrently, by this process and by others. They block until the store has answered or
-// ctx is done. Their errors are those of Store, or wrap them.
+// An Inventory is the inventory of one set in a Store. Its methods may be called concurrently, by this process
+// and by others. They block until the store has responded or ctx is done. Their errors wrap those of Store.
 type Inventory struct {
 	store Store
 	set   string
@@ -48,8 +43,7 @@ type Inventory struct {
 	swept atomic.Bool // whether pages that earlier processes or failed attempts left were removed
 }
 
-// New returns the inventory of a set. It asks the store nothing, and has nothing to
-// close.
+// New returns the inventory of a set. It does not access the store, and there is nothing to close.
 func New(s Store, set string, o Options) *Inventory {
 	if o.Cache == nil {
 		o.Cache = NewCache(4 << 20)
@@ -63,8 +57,7 @@ func New(s Store, set string, o Options) *Inventory {
 // Set returns the name of the set.
 func (v *Inventory) Set() string { return v.set }
 
-// Load returns the record of the set, and the head in it. If the set's log is new, the
-// head has no root.
+// Load returns the record of the set, and the head in it. The head of a new log has no root.
 func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 	rec, err := v.store.Load(ctx, v.set)
 	if err != nil {
@@ -77,8 +70,7 @@ func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 	return rec, head, nil
 }
 
-// damaged returns an ErrDamaged that names a part of the inventory, and calls
-// Options.Damaged with it.
+// damaged returns an ErrDamaged that names a part of the inventory, and calls Options.Damaged with it.
 func (v *Inventory) damaged(part string, why error) error {
 	e := *ErrDamaged
 	e.Text += fmt.Sprintf(": %s of set %q: %v", part, v.set, why)
@@ -89,6 +81,6 @@ func (v *Inventory) damaged(part string, why error) error {
 	return &e
 }
 
-// Tree returns the tree of a root, to read it. While it is read, the root must be
-// pinned or be the newest. Once its pages are removed, reading returns feed.ErrGone.
+// Tree returns the tree of a root. While it is read, the root must be pinned or be the newest. Once its pages
+// are removed, reading returns feed.ErrGone.
 func (v *Inventory) Tree(r Root) *Tree { return &Tree{v: v, root: r} }

@@ -10,8 +10,7 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// MaxRoots is how many roots of a set are kept. If more are needed, the oldest
-// pinned root is dropped.
+// MaxRoots is how many roots of a set are kept. If more are pinned, the oldest of them are dropped.
 const MaxRoots = 4
 
 // neededRoots returns for each root whether it is needed. That is the newest root, the roots of the two newest
@@ -55,11 +54,10 @@ func (k *Kept) Pinned(now int64) bool {
 	return slices.ContainsFunc(k.Pins, func(p Pin) bool { return p.Until > now })
 }
 
-// Pin keeps a root for a holder, for the time lasts, and returns the root. If the holder
-// has pinned the root already, Pin may prolong the pin, but never shortens it. upto
-// identifies the root; 0 is the newest. If the root was dropped, Pin returns
-// feed.ErrGone. If the inventory has no root, Pin returns the zero Root, which can be
-// read.
+// Pin keeps a root for a holder and for the time lasts, and returns the root. If the holder has already pinned
+// the root, Pin may prolong the pin, but never shortens it. upto identifies the root; zero means the newest.
+// If the root was dropped, Pin returns feed.ErrGone. If the inventory has no root, Pin returns the zero Root,
+// which can be read.
 func (v *Inventory) Pin(ctx context.Context, upto uint64, holder string, lasts time.Duration) (root Root, err error) {
 	err = v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
 		if upto == 0 && len(head.Roots) == 0 {
@@ -88,7 +86,7 @@ func (v *Inventory) gone(upto uint64) error {
 	return fmt.Errorf("set %q: snapshot %d: %w", v.set, upto, feed.ErrGone)
 }
 
-// Unpin removes a holder's pin. It is no error if there is none.
+// Unpin removes the pin of a holder, if there is one.
 func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error {
 	return v.update(ctx, Swap{}, func(_ *Record, head *Head) error {
 		k := head.find(upto)
@@ -104,9 +102,8 @@ func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error
 	})
 }
 
-// List marks a root as the root of a Resource List that is made now, by the store's
-// clock. The root is kept until two newer ones are marked. List returns feed.ErrGone if
-// the root was dropped.
+// List marks a root as the root of a Resource List that is made now, by the store's clock. The root is kept
+// until two newer ones are marked. List returns feed.ErrGone if the root was dropped.
 func (v *Inventory) List(ctx context.Context, upto uint64) error {
 	return v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
 		k := head.find(upto)
@@ -118,10 +115,9 @@ func (v *Inventory) List(ctx context.Context, upto uint64) error {
 	})
 }
 
-// SetComplete notes from which cursor on the hub knows all resources. With the zero
-// Cursor it notes that the hub does not; why says why. It returns ErrLog if the log
-// does not hold the cursor. When it returns nil, a crash of the machine does not undo
-// it.
+// SetComplete sets the cursor from which on the hub knows all resources. The zero Cursor means that it does
+// not, for the reason why. SetComplete returns ErrLog if the log does not hold the cursor. When it returns
+// nil, a crash of the machine does not undo it.
 func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string) error {
 	return v.update(ctx, Swap{At: at, Durable: true}, func(_ *Record, head *Head) error {
 		head.Complete, head.Why = at, why

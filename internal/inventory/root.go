@@ -9,24 +9,23 @@ import (
 	"github.com/rshub/rshub/internal/inventory/digest"
 )
 
-// maxHeight bounds the height of a tree. It keeps a damaged head from sending a reader
-// deeper.
+// maxHeight is the maximum height of a tree. A damaged head cannot make a reader go deeper.
 const maxHeight = 32
 
 // A Root is the tree of a set at one cursor of its log.
 type Root struct {
 	Begin  int64        `json:"begin"`  // when the log began, as in feed.State
-	Cursor feed.Cursor  `json:"cursor"` // the root holds what the log says up to here
-	Page   uint64       `json:"page"`   // the number of the page at the top; 0: there is no resource
-	Height int          `json:"height"` // levels of pages; 0: there is no resource
+	Cursor feed.Cursor  `json:"cursor"` // newest entry of the log that the root has
+	Page   uint64       `json:"page"`   // number of the page at the top; zero without resources
+	Height int          `json:"height"` // levels of pages; zero without resources
 	Upto   uint64       `json:"upto"`   // identifies the root: it rises from root to root, and no page of the root has a higher number
 	Tally  digest.Tally `json:"tally"`
-	Pages  uint64       `json:"pages"` // of the tree
-	Bytes  uint64       `json:"bytes"` // of all these pages together
+	Pages  uint64       `json:"pages"` // number of pages
+	Bytes  uint64       `json:"bytes"` // size of all pages
 	Made   int64        `json:"made"`  // when it was made, by the store's clock, in microseconds since 1970
 }
 
-// A Pin says that a root has a reader. While it lasts, the pages of the root stay.
+// A Pin keeps the pages of a root for a reader, until it expires.
 type Pin struct {
 	Holder string `json:"holder"`
 	Until  int64  `json:"until"` // by the store's clock, in microseconds since 1970
@@ -46,12 +45,11 @@ type Head struct {
 	Garbage  uint64      `json:"garbage,omitempty"` // how many pages dropped roots have left, at most
 	Swept    int64       `json:"swept,omitempty"`   // when a sweep last removed them, by the store's clock, in microseconds since 1970
 	Roots    []Kept      `json:"roots,omitempty"`   // oldest first
-	Complete feed.Cursor `json:"complete"`          // the cursor as of which a publisher said that the hub knows all resources; zero: nobody said so, or it is not true any more
-	Why      string      `json:"why,omitempty"`     // why the inventory is not complete any more, for people
+	Complete feed.Cursor `json:"complete"`          // cursor from which on the hub knows all resources, as declared by a publisher; zero if it does not
+	Why      string      `json:"why,omitempty"`     // why the inventory is no longer complete, for people
 }
 
-// Newest returns the newest root. Without one it returns the zero Root, which holds no
-// resource, at the zero cursor.
+// Newest returns the newest root, or the zero Root, which has no resources, at the zero cursor.
 func (h *Head) Newest() Root {
 	if n := len(h.Roots); n > 0 {
 		return h.Roots[n-1].Root

@@ -10,8 +10,8 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// sweepEvery is the minimum interval of sweeps of an inventory, unless more pages than a quarter of those of
-// the newest root may be unreachable.
+// sweepEvery is the minimum interval of sweeps of an inventory, unless unreachable pages may be more than a
+// quarter of the newest root's.
 const sweepEvery = 10 * time.Minute
 
 // sweepDue reports whether a sweep is worthwhile.
