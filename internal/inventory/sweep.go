@@ -22,9 +22,18 @@ func (h *Head) sweepDue(now int64) bool {
 // Sweep removes the pages that no root reaches: pages of dropped roots, and those that failed commits left.
 // It reads the inner pages of the roots, and lists the numbers of all pages. If an inner page is damaged, it
 // removes nothing, because it does not know which pages are below. Commits at the same time do no harm: the
-// pages of a new root are in the newest root of the head that Sweep has loaded, or newer than that head.
+// pages of a new root are in the newest root of the head that Sweep has seen, or newer than that head.
 func (v *Inventory) Sweep(ctx context.Context) error {
-	rec, head, err := v.Load(ctx)
+	var begin int64
+	var head *Head
+	v.swept.Store(false)
+	// After a write of the record, the store refuses removals if it may have lost that record: the one
+	// before may need the pages.
+	err := v.update(ctx, Swap{}, func(rec *Record, h *Head) error {
+		h.Garbage, h.Swept = 0, rec.Now
+		begin, head = rec.Log.Begin, h
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -39,7 +48,7 @@ func (v *Inventory) Sweep(ctx context.Context) error {
 		}
 	}
 	var unreachable []uint64
-	for n, err := range v.store.Numbers(ctx, v.set, rec.Log.Begin) {
+	for n, err := range v.store.Numbers(ctx, v.set, begin) {
 		if err != nil {
 			return fmt.Errorf("list pages of set %q: %w", v.set, err)
 		}
@@ -47,18 +56,11 @@ func (v *Inventory) Sweep(ctx context.Context) error {
 			unreachable = append(unreachable, n)
 		}
 	}
-	if err := v.remove(ctx, rec.Log.Begin, unreachable); err != nil {
+	if err := v.remove(ctx, begin, unreachable); err != nil {
 		return err
 	}
 	v.swept.Store(true)
-	return v.update(ctx, Swap{}, func(now *Record, h *Head) error {
-		if now.Log.Begin != rec.Log.Begin || head.Garbage == 0 {
-			return errSame
-		}
-		h.Garbage -= min(h.Garbage, head.Garbage)
-		h.Swept = now.Now
-		return nil
-	})
+	return nil
 }
 
 // remove removes pages from the store.

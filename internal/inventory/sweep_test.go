@@ -1,8 +1,10 @@
 package inventory
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -127,4 +129,35 @@ func mustJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// A writeOrder records the order of writes to a store.
+type writeOrder struct {
+	Store
+	calls []string
+}
+
+func (s *writeOrder) Swap(ctx context.Context, set string, w Swap) error {
+	s.calls = append(s.calls, "swap")
+	return s.Store.Swap(ctx, set, w)
+}
+
+func (s *writeOrder) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+	s.calls = append(s.calls, "remove")
+	return s.Store.Remove(ctx, set, begin, numbers)
+}
+
+// After a failover, the record may be an older one that needs other pages. A store can refuse removals only
+// after a write of the record.
+func TestSweepWritesFirst(t *testing.T) {
+	memory := NewMemory()
+	commit(t, New(memory, "set", Options{PageBytes: 1000}), 1000)
+	memory.sets["set"].pages[1] = []byte("abandoned")
+	s := &writeOrder{Store: memory}
+	if err := New(s, "set", Options{}).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"swap", "remove"}; !slices.Equal(s.calls, want) {
+		t.Errorf("writes of Sweep(): got %q, want %q", s.calls, want)
+	}
 }
