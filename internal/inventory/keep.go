@@ -126,13 +126,14 @@ func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string)
 }
 
 // Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
-// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
+// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same,
+// and calls Sweep also if earlier commits may have left pages.
 func (v *Inventory) Shrink(ctx context.Context) error {
-	due := !v.swept.Load()
+	due := false
 	err := v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
-		needed := head.neededRoots(rec.Now)
+		before := len(head.Roots)
 		head.dropRoots(rec.Now)
-		if due = due || head.sweepDue(rec.Now); !slices.Contains(needed, false) {
+		if due = head.sweepDue(rec.Now); len(head.Roots) == before {
 			return errSame
 		}
 		return nil

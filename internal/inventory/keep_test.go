@@ -94,6 +94,9 @@ func TestPinExpires(t *testing.T) {
 		if got := lives(t, v); !slices.Equal(got, []uint64{second.Upto}) {
 			t.Fatalf("when no pin lasts %d live", got)
 		}
+		if err := v.Sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		for _, err := range v.Tree(first).Walk(t.Context(), Range{}) {
 			if !errors.Is(err, feed.ErrGone) {
 				t.Fatalf("reading a root that lives no more: %v", err)

@@ -12,11 +12,14 @@ import (
 
 // sweepEvery is the minimum interval of sweeps of an inventory, unless unreachable pages may be more than a
 // quarter of the newest root's.
-const sweepEvery = 10 * time.Minute
+const (
+	sweepEvery = 10 * time.Minute
+	minGarbage = 256 // pages that are not worth an earlier sweep
+)
 
 // sweepDue reports whether a sweep is worthwhile.
 func (h *Head) sweepDue(now int64) bool {
-	return h.Garbage > 0 && (now-h.Swept >= sweepEvery.Microseconds() || now < h.Swept || h.Garbage > h.Newest().Pages/4)
+	return h.Garbage > 0 && (now-h.Swept >= sweepEvery.Microseconds() || now < h.Swept || h.Garbage > max(h.Newest().Pages/4, minGarbage))
 }
 
 // Sweep removes the pages that no root reaches: pages of dropped roots, and those that failed commits left.
