@@ -6,16 +6,15 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A Backlog holds changes that wait for a commit, the newest of each resource. It packs
-// them into a third of the memory of entries, so that a commit can be large. One goroutine
-// at a time may use it.
+// A Backlog has changes that wait for a commit, the newest of each resource. It packs them into a third of the
+// memory of entries, so that a commit can be large. It must not be used concurrently.
 type Backlog struct {
 	newest map[string]*change
-	sorted []*change // the same, ascending by loc; nil: not sorted since the last Add
+	sorted []*change // the same, ascending by loc; nil after Add
 	bytes  int
 }
 
-// Add adds the next entries of the log. It keeps no reference to them.
+// Add adds the next entries of the log. It does not retain them.
 func (b *Backlog) Add(entries []feed.Entry) {
 	if b.newest == nil {
 		b.newest = map[string]*change{}
@@ -31,10 +30,10 @@ func (b *Backlog) Add(entries []feed.Entry) {
 	}
 }
 
-// Len returns how many resources have a change that waits.
+// Len returns the number of changes.
 func (b *Backlog) Len() int { return len(b.newest) }
 
-// Bytes returns about how much memory the changes take.
+// Bytes returns the approximate memory of the changes.
 func (b *Backlog) Bytes() int { return b.bytes }
 
 // order returns the changes, ascending by loc.
@@ -45,8 +44,8 @@ func (b *Backlog) order() []*change {
 	return b.sorted
 }
 
-// Entries yields the newest entry of each resource, ascending by loc, deletions too. An
-// entry is valid only until the next one is asked for.
+// Entries yields the newest entry of each resource, ascending by loc, deletions too. An entry is valid only
+// until the next one is yielded.
 func (b *Backlog) Entries() iter.Seq[*feed.Entry] {
 	return func(yield func(*feed.Entry) bool) {
 		var e feed.Entry

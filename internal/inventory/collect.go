@@ -9,15 +9,14 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// runBytes bounds what Collect sorts in memory.
+// runBytes is the memory of the resources that Collect sorts at a time.
 const runBytes = 16 << 20
 
-// Collect makes an inventory of resources that come in any order, such as the rows of a
-// database, and returns what it holds. It sorts some ten thousand resources at a time in
-// memory and keeps these runs in the store, so it needs little memory for any number. No
-// loc may appear twice: that is a *resourcesync.Error, which names the position of a
-// resource, its number in the list. Collect drops what an inventory of the same set held
-// before. The state stays until the next Collect of the set.
+// Collect makes an inventory of resources in any order, such as the rows of a database, and returns its state.
+// It sorts some ten thousand resources at a time in memory and stores these runs, so it needs little memory
+// for any number. If a loc appears twice, it returns a *resourcesync.Error with the number of the resource in
+// the list. Collect drops the earlier contents of an inventory of the same set. The state can be read until
+// the next Collect of the set.
 func Collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error]) (*State, error) {
 	return collect(ctx, s, set, resources, twice)
 }
@@ -28,8 +27,8 @@ func CollectLast(ctx context.Context, s Store, set string, resources iter.Seq2[*
 	return collect(ctx, s, set, resources, nil)
 }
 
-// collect collects resources. twice returns the error for a loc that appears twice; nil: the
-// newer entry counts.
+// collect collects resources. twice returns the error for a loc that appears twice; if twice is nil, the newer
+// entry counts.
 func collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error], twice func(older, newer *feed.Entry) error) (*State, error) {
 	v := New(s, set, Options{})
 	root, err := v.collect(ctx, resources, twice)

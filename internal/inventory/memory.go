@@ -11,15 +11,15 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// Memory is a Store in memory: for tests, and for the inventory that a destination keeps
-// of its own resources. Nothing in it survives the process. There is no log beside it:
-// every set exists, its log began at 0, and it holds every cursor.
+// Memory is a Store in memory: for tests, and for the inventory that a destination has of its own resources.
+// Nothing in it survives the process. It has no log: every set exists, its log began at 0, and it has every
+// cursor.
 type Memory struct {
 	mu   sync.Mutex
 	sets map[string]*memorySet
 }
 
-// A memorySet is what a Memory keeps of a set.
+// A memorySet is the data of a set in a Memory.
 type memorySet struct {
 	version uint64
 	attempt uint64

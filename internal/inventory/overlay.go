@@ -10,10 +10,9 @@ import (
 	"github.com/rshub/rshub/internal/inventory/digest"
 )
 
-// An Overlay is the changes of a log after a Tree, the newest of each loc. It knows how
-// each change alters the tallies of the tree, so the tallies of its states are exact.
-//
-// One goroutine at a time may use an Overlay. Its states are independent of it.
+// An Overlay is the changes of a log after a Tree, the newest of each loc. It knows how each change alters the
+// tallies of the tree, so the tallies of its states are exact. It must not be used concurrently. Its states
+// are independent of it.
 type Overlay struct {
 	base    base
 	total   digest.Tally // of the base
@@ -31,8 +30,7 @@ func newOverlay(b base, total digest.Tally, at feed.Cursor) *Overlay {
 	return &Overlay{base: b, total: total, from: at, added: map[string]*change{}}
 }
 
-// Overlay returns an Overlay with all changes of the state. Use it to bring a state to a
-// later cursor.
+// Overlay returns an Overlay with all changes of the state, to make a state at a later cursor.
 func (s *State) Overlay() *Overlay {
 	o := newOverlay(s.base, s.total, s.cursor)
 	sum := s.waiting.sum()
@@ -41,9 +39,9 @@ func (s *State) Overlay() *Overlay {
 	return o
 }
 
-// Add adds entries of the log, in the order of the log. It skips entries that the tree
-// or the overlay already has. Add blocks while it looks up in the tree what the entries
-// replace, many at a time. After an error of the tree, nothing was added.
+// Add adds entries of the log, in the order of the log. It skips entries that the tree or the overlay already
+// has. It blocks while it looks up the replaced resources in the tree, many at a time. After an error of the
+// tree, nothing was added.
 func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 	newest := make(map[string]*change, len(entries))
 	for i := range entries {
@@ -104,9 +102,9 @@ func (o *Overlay) settle() waiting {
 	return o.waiting
 }
 
-// State returns what the set holds after all changes that were added. at is the cursor
-// of the newest of them. If changes were added since the last State, its cost grows with
-// the number of all changes. Later calls of Add do not change the state.
+// State returns the state of the set after all changes that were added; at is the cursor of the newest. If
+// changes were added since the last State, its cost grows with the number of all changes. Later calls of Add
+// do not change the state.
 func (o *Overlay) State(at feed.Cursor) *State {
 	s := &State{base: o.base, total: o.total, waiting: o.settle(), cursor: at}
 	sum := s.waiting.sum()
@@ -114,11 +112,10 @@ func (o *Overlay) State(at feed.Cursor) *State {
 	return s
 }
 
-// Changes yields, in the order of loc, the changes that a commit has to merge into the
-// tree: the newest of each loc, deletions too. It leaves out deletions of resources that
-// the tree does not have.
+// Changes yields, in the order of loc, the changes that a commit must merge into the tree: the newest of each
+// loc, deletions too, unless the tree does not have the resource.
 func (o *Overlay) Changes() iter.Seq[*feed.Entry] {
-	changes := o.settle().changes // changes that are added meanwhile are not yielded
+	changes := o.settle().changes // changes that are added later are not yielded
 	return func(yield func(*feed.Entry) bool) {
 		for _, c := range changes {
 			if (c.effect.had || !c.gone) && !yield(c.entry()) {
@@ -128,9 +125,8 @@ func (o *Overlay) Changes() iter.Seq[*feed.Entry] {
 	}
 }
 
-// Len returns the number of changes, which is at least the number that Changes
-// yields.
+// Len returns the number of changes, which is at least the number that Changes yields.
 func (o *Overlay) Len() int { return o.count }
 
-// Bytes returns about how many bytes of memory the changes take.
+// Bytes returns the approximate memory of the changes.
 func (o *Overlay) Bytes() int { return o.bytes }

@@ -11,15 +11,15 @@ import (
 	"github.com/rshub/rshub/internal/inventory/page"
 )
 
-// readTogether is how many pages one call of the Store reads at most.
+// readTogether is the maximum number of pages that one call of the Store reads.
 const readTogether = 64
 
-// A Tree reads one root of an inventory. Its methods may be called concurrently. They
-// return feed.ErrGone if the root was dropped. They return ErrDamaged, which names the
-// page, if a page is missing or is not what was written.
+// A Tree reads one root of an inventory. Its methods may be called concurrently. They return feed.ErrGone if
+// the root was dropped and its pages removed, and ErrDamaged, which names the page, if a page is missing or is
+// not what was written.
 //
-// The entries that a Tree returns are shared, so nobody may change what they point to.
-// Their strings keep a whole page in memory; clone strings that you keep for long.
+// The entries that a Tree returns are shared and must not be modified. Their strings keep a whole page in
+// memory; clone strings that you retain.
 type Tree struct {
 	v    *Inventory
 	root Root
@@ -28,7 +28,7 @@ type Tree struct {
 // Root returns the root that the tree reads.
 func (t *Tree) Root() Root { return t.root }
 
-// top returns the page at the top, if there is one.
+// top returns the page at the top and its level, which is -1 if there is none.
 func (t *Tree) top() (p page.Ref, level int) {
 	return page.Ref{Number: t.root.Page, Newest: ^uint64(0), Tally: t.root.Tally}, t.root.Height - 1
 }
@@ -64,7 +64,7 @@ func (t *Tree) opened(number uint64, b []byte) (*inner, error) {
 	return in, nil
 }
 
-// load brings inner pages into the cache.
+// load reads inner pages into the cache.
 func (t *Tree) load(ctx context.Context, numbers []uint64) error {
 	var missing []uint64
 	for _, n := range numbers {
@@ -96,7 +96,7 @@ func (t *Tree) read(ctx context.Context, numbers []uint64) ([][]byte, error) {
 	return pages, nil
 }
 
-// missing says why a page is not there: the root was dropped, or the page was lost.
+// missing returns the reason why a page is missing: the root was dropped, or the page was lost.
 func (t *Tree) missing(ctx context.Context, number uint64) error {
 	rec, head, err := t.v.Load(ctx)
 	if err != nil && !errors.Is(err, feed.ErrNoSet) {
@@ -135,15 +135,15 @@ func (t *Tree) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err 
 	return e, ok, err
 }
 
-// A search is a page, and those of the sought locs that it may hold.
+// A search is a page and the wanted locs that it may have.
 type search struct {
 	page     uint64
 	from, to int
 }
 
-// Find looks up many resources. locs must be ascending. For each loc that exists, it
-// calls found with the index of the loc and its newest change. The change is valid
-// only until found returns. Find reads each page once, and many pages at a time.
+// Find looks up many resources. locs must be ascending. For each loc that exists, it calls found with the
+// index of the loc and its newest change, which is valid only until found returns. Find reads each page once,
+// and many pages at a time.
 func (t *Tree) Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error {
 	top, level := t.top()
 	if level < 0 || len(locs) == 0 {
@@ -182,7 +182,7 @@ func (t *Tree) Find(ctx context.Context, locs []string, found func(i int, e *fee
 	return nil
 }
 
-// pagesOf returns the pages of the first searches, as many as are read together.
+// pagesOf returns the pages of the first searches, at most readTogether.
 func pagesOf(searches []search) []uint64 {
 	numbers := make([]uint64, 0, readTogether)
 	for _, s := range searches[:min(readTogether, len(searches))] {
@@ -222,8 +222,7 @@ func (t *Tree) findInLeaves(ctx context.Context, searches []search, locs []strin
 	return nil
 }
 
-// before returns the tally of the resources that come before a loc; of all, if it is
-// empty.
+// before returns the tally of the resources that come before a loc, or of all if it is empty.
 func (t *Tree) before(ctx context.Context, loc string) (digest.Tally, error) {
 	p, level := t.top()
 	if level < 0 || loc == "" {
@@ -261,8 +260,7 @@ func (t *Tree) before(ctx context.Context, loc string) (digest.Tally, error) {
 	return sum, nil
 }
 
-// Nth returns the loc of the resource with exactly n resources before it. ok is false
-// if there is none.
+// Nth returns the loc of the resource with exactly n resources before it, and whether there is one.
 func (t *Tree) Nth(ctx context.Context, n uint64) (loc string, ok bool, err error) {
 	p, level := t.top()
 	if n >= p.Count {
@@ -309,8 +307,8 @@ func (t *Tree) Tally(ctx context.Context, r Range) (digest.Tally, error) {
 	return sum, err
 }
 
-// Cost returns about how many bytes a commit of changes writes: the pages that hold their
-// resources, and those above. It reads inner pages only.
+// Cost returns about how many bytes a commit of changes writes: leaves with their resources, and the pages
+// above. It reads inner pages only.
 func (t *Tree) Cost(ctx context.Context, b *Backlog) (bytes uint64, err error) {
 	top, level := t.top()
 	if level < 0 {
@@ -323,8 +321,8 @@ func (t *Tree) Cost(ctx context.Context, b *Backlog) (bytes uint64, err error) {
 	return pages * max(t.root.Bytes/max(t.root.Pages, 1), 1), err
 }
 
-// touched returns into how many pages changes fall: a page, which holds the locs of all of
-// them, and those below it.
+// touched returns the number of pages that changes concern, of a page that has the locs of all of them and the
+// pages below.
 func (t *Tree) touched(ctx context.Context, changes []*change, page uint64, level int) (pages uint64, err error) {
 	if level == 0 || len(changes) == 0 {
 		return uint64(min(len(changes), 1)), nil

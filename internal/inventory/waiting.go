@@ -12,14 +12,13 @@ import (
 	"github.com/rshub/rshub/internal/packed"
 )
 
-// A change is the newest change of its loc among those that wait. It is immutable once it
-// is in a waiting.
+// A change is the newest change of its loc that waits for a commit. It is immutable once it is in a waiting.
 type change struct {
 	at     feed.Cursor
 	text   string  // the loc, and then the rest of the resourcesync.Change, packed
 	locLen uint32  // of the loc in text
 	gone   bool    // it is a deletion
-	effect *effect // on the tree; nil: it is not known
+	effect *effect // on the tree, or nil if unknown
 }
 
 // An effect is what a change does to a Tree.
@@ -28,12 +27,11 @@ type effect struct {
 	delta digest.Tally // what the change adds to the tree's tally
 }
 
-// changeBytes is about what a change takes in memory besides its text and its effect, with
-// its places in a waiting and in a map.
-const changeBytes = 90
-
-// effectBytes is what an effect takes in memory.
-const effectBytes = 100
+// Approximate memory of changes.
+const (
+	changeBytes = 90  // of a change besides its text and effect, with its places in a waiting and in a map
+	effectBytes = 100 // of an effect
+)
 
 // newChange returns the change of an entry, without its effect.
 func newChange(e *feed.Entry) *change {
@@ -43,8 +41,8 @@ func newChange(e *feed.Entry) *change {
 	return &change{at: e.Cursor, text: string(b), locLen: uint32(len(e.Change.Loc)), gone: !Exists(e)}
 }
 
-// onto gives a change its effect on a tree. before is the tally of the resource that the
-// tree has at this loc; zero if there is none.
+// onto sets the effect of a change on a tree. before is the tally of the resource that the tree has at the loc,
+// or zero.
 func (c *change) onto(before *digest.Tally) {
 	c.effect = &effect{had: before.Count > 0}
 	if !c.gone {
@@ -53,7 +51,7 @@ func (c *change) onto(before *digest.Tally) {
 	c.effect.delta.Sub(before)
 }
 
-// before returns the tally of the resource that the tree has at the loc.
+// before returns the tally of the resource that the tree has at the loc, or zero.
 func (c *change) before() (t digest.Tally) {
 	if !c.effect.had {
 		return t
@@ -88,15 +86,15 @@ func (c *change) bytes() int {
 	return n
 }
 
-// A waiting is changes that wait to be merged into a tree, ascending by loc, one for each
-// loc. It is immutable, so a copy of it is a snapshot.
+// A waiting is changes to be merged into a tree, ascending by loc, one for each loc. It is immutable, so a copy
+// of it is a snapshot.
 type waiting struct {
 	changes []*change
-	sums    []digest.Tally // of the deltas of all changes before every sumStep-th, and of all; nil: the effects are not known
+	sums    []digest.Tally // of the deltas of all changes before every sumStep-th, and of all; nil if the effects are unknown
 	bytes   int            // about the memory of the changes
 }
 
-// sumStep is from how many changes a sum is made. It bounds the cost of a range's tally.
+// sumStep is the number of changes in a sum. It bounds the cost of the tally of a range.
 const sumStep = 64
 
 // byLoc returns the changes of a map, ascending by loc.
@@ -133,9 +131,8 @@ func byLoc(newest map[string]*change) []*change {
 	return changes
 }
 
-// with returns w with more changes, which are ascending by loc and have effects. They
-// replace those of the same locs. The cost grows with the number of all changes, so many
-// should be added together.
+// with returns w with more changes, which are ascending by loc and have effects. They replace changes of the
+// same locs. The cost grows with the number of all changes, so many should be added at a time.
 func (w *waiting) with(more []*change) waiting {
 	if len(more) == 0 {
 		return *w
@@ -165,8 +162,7 @@ func (w *waiting) with(more []*change) waiting {
 	return n
 }
 
-// find returns the index of the first change that is not before loc, and whether it is
-// of loc.
+// find returns the index of the first change that is not before loc, and whether it is of loc.
 func find(changes []*change, loc string) (int, bool) {
 	return sort.Find(len(changes), func(i int) int { return strings.Compare(loc, changes[i].loc()) })
 }
