@@ -3,35 +3,33 @@ package callback
 import "testing"
 
 func TestBatchSize(t *testing.T) {
-	var a batchSize
-	a.succeed(1000)
-	if a != (batchSize{}) {
-		t.Errorf("without a refusal it is %+v", a)
-	}
-	for changes := 1000; changes > 1; changes = int(a.limit) {
-		a.refuse(changes)
-	}
-	if int(a.limit) != 1 {
-		t.Errorf("after refusals it is %+v", a)
-	}
-	for range 10 {
-		a.succeed(1000)
-	}
-	if int(a.limit) != 0 {
-		t.Errorf("after ten successes it is %+v", a)
-	}
-	for range 1000 { // a hard limit of 100 changes
-		if int(a.limit) == 0 || a.limit > 100 {
-			changes := int(a.limit)
-			if changes == 0 {
-				changes = 1000
-			}
-			a.refuse(changes)
-		} else {
-			a.succeed(1000)
+	const most = 1000
+	var b batchSize
+	check := func(step string, want bool) {
+		t.Helper()
+		if !want {
+			t.Errorf("%s: got %+v", step, b)
 		}
 	}
-	if a.patience != maxPatience-1 {
-		t.Errorf("with a hard limit it is %+v", a)
+	b.succeed(most)
+	check("success without a refusal", b == batchSize{})
+	for changes := most; changes > 1; changes = int(b.limit) {
+		b.refuse(changes)
 	}
+	check("refusals down to one change", b.limit == 1)
+	for range 10 {
+		b.succeed(most)
+	}
+	check("ten successes", b.limit == 0)
+	for range 1000 { // the callback accepts at most 100 changes
+		switch {
+		case b.limit == 0:
+			b.refuse(most)
+		case b.limit > 100:
+			b.refuse(int(b.limit))
+		default:
+			b.succeed(most)
+		}
+	}
+	check("1,000 deliveries to a callback with a limit", b.patience == maxPatience-1)
 }

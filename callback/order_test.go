@@ -69,24 +69,6 @@ func TestReplacedStaysReplaced(t *testing.T) {
 	})
 }
 
-// Of two moves the later one counts, also if the store fails while the first is carried out.
-func TestMovesInOrder(t *testing.T) {
-	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c, _ := w.subscribed()
-		w.published("a", 3)
-		w.pass(time.Second)
-		w.store.commits(func(subscription.Changes, func() error) error {
-			time.Sleep(time.Second)
-			return feed.ErrUnavailable
-		})
-		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url})
-		w.store.hook.Store(nil)
-		w.sent(subscription.Request{Mode: subscription.Move, Callback: c.url, Start: w.head()})
-		w.pass(time.Minute)
-		c.check(0, 3)
-	})
-}
-
 // A removal removes also what is in the store without the hub's knowledge: the store was asked
 // to keep it, and its answer was lost.
 func TestRemoveWhatIsKeptUnknown(t *testing.T) {

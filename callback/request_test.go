@@ -164,34 +164,6 @@ func TestMoveBeforeARenewalIsKept(t *testing.T) {
 	})
 }
 
-// Of many requests for one subscription that wait, few are kept, and the newest counts.
-func TestRequestsReplaceEachOther(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, id := w.subscribed()
-		c.agrees(hang)
-		for range 300 {
-			w.send(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-			w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
-		}
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "last"}})
-		w.pass(time.Second)
-		waiting, err := w.registry.Inbox(t.Context(), id.Shard(), 0, 1000)
-		if err != nil || len(waiting) > 4 {
-			t.Fatalf("%d requests wait (%v)", len(waiting), err)
-		}
-		c.agrees(nil)
-		w.pass(2 * time.Minute)
-		if w.gone(id) || w.saved(id).Secret != "last" {
-			t.Error("the newest request was not carried out")
-		}
-		if n := c.questions(); n > 6 {
-			t.Errorf("asked %d times", n)
-		}
-	})
-}
-
 // An operator's request does not wait for a callback that does not answer. An operator's
 // removal drops the requests that wait.
 func TestOperatorGoesFirst(t *testing.T) {
@@ -394,24 +366,4 @@ func TestFirstStartCounts(t *testing.T) {
 			})
 		})
 	}
-}
-
-// What a callback has confirmed is not asked again because of a newer request.
-func TestConfirmedIsKept(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c := w.listen("a.example")
-		w.store.tight.Store(true)
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		c.agrees(status(http.StatusNotFound))
-		time.Sleep(300 * time.Millisecond) // between two tries
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		time.Sleep(time.Minute)
-		w.store.tight.Store(false)
-		time.Sleep(time.Minute)
-		if w.gone(id) {
-			t.Error("it is not made")
-		}
-	})
 }
