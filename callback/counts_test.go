@@ -2,10 +2,8 @@ package callback_test
 
 import (
 	"fmt"
-	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback"
@@ -15,201 +13,202 @@ import (
 	"github.com/rshub/rshub/internal/testutil/memorytest"
 )
 
-// New subscriptions are bounded by host and by set, renewals never are.
+// A subscribeStep is a request for a subscription, and its response.
+type subscribeStep struct {
+	caller   string // default: alice
+	callback string // host and query
+	set      string // default: demo
+	mode     string // default: subscribe
+	want     int
+	text     string // in the response
+}
+
+// follow does steps, whose callbacks are at receivers of the world.
+func (a *api) follow(t *testing.T, steps ...subscribeStep) {
+	t.Helper()
+	for i, s := range steps {
+		host, query, _ := strings.Cut(s.callback, "?")
+		pairs := []string{"hub.topic", topic("demo"), "hub.mode", "subscribe"}
+		if s.set != "" {
+			pairs[1] = topic(s.set)
+		}
+		if s.mode != "" {
+			pairs[3] = s.mode
+		}
+		a.caller = "alice"
+		if s.caller != "" {
+			a.caller = s.caller
+		}
+		r := a.subscribe("http://"+host+"/cb?"+query, pairs...)
+		if r.Code != s.want || !strings.Contains(r.Body.String(), s.text) {
+			t.Errorf("step %d, %+v: status = %d: %s", i, s, r.Code, r.Body)
+		}
+		if r.Code == 429 && r.Header().Get("Retry-After") != "30" {
+			t.Errorf("step %d: Retry-After = %q, want 30", i, r.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// count counts the subscriptions to the set demo with callbacks at a host.
+func (w *world) count(host string) subscription.Count {
+	return w.engine.Count(&subscription.Request{Set: "demo"}, host)
+}
+
+// New subscriptions are limited by host and by set; renewals are not.
 func TestMostSubscriptions(t *testing.T) {
+	const hostFull = "limit of 3 subscriptions with callbacks at a.example:80"
+	const setFull = "limit of 5 subscriptions to set demo"
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		a, b := w.listen("a.example"), w.listen("b.example")
-		limits := websub.Options{MaxPerHost: 3, MaxPerSet: 5}
-		d := w.desk(limits)
+		for _, host := range []string{"a.example", "b.example"} {
+			w.receiver(host)
+		}
 		memorytest.Fill(t, w.log, "demo")
 		memorytest.Fill(t, w.log, "other")
-		post := func(status int, callback string, more ...string) {
-			t.Helper()
-			r := d.post(asking(append([]string{"hub.callback", callback}, more...)...))
-			w.settled()
-			if r.Code != status {
-				t.Errorf("%s %q is answered %d, want %d: %s", callback, more, r.Code, status, r.Body)
-			}
-			if limit := r.Body.String(); status == 403 && !strings.Contains(limit, "limit of 3 subscriptions with callbacks at a.example:80") && !strings.Contains(limit, "limit of 5 subscriptions to set demo") {
-				t.Errorf("it does not name the limit: %s", limit)
-			}
+		limits := websub.Options{MaxPerHost: 3, MaxPerSet: 5}
+		a := w.api(limits)
+		a.follow(t,
+			subscribeStep{callback: "a.example?0", want: 202},
+			subscribeStep{callback: "a.example?1", want: 202},
+			subscribeStep{callback: "a.example?2", want: 202},
+			subscribeStep{callback: "a.example?3", want: 403, text: hostFull},
+			subscribeStep{callback: "a.example?3", set: "other", want: 403, text: hostFull},
+			subscribeStep{callback: "a.example?2", want: 202}, // a renewal
+			subscribeStep{callback: "b.example?0", want: 202},
+			subscribeStep{callback: "b.example?1", want: 202},
+			subscribeStep{callback: "b.example?2", want: 403, text: setFull},
+			subscribeStep{callback: "b.example?2", set: "other", want: 202},
+			subscribeStep{callback: "a.example?0", want: 202},
+			subscribeStep{callback: "b.example?0", want: 202},
+		)
+		if got, want := w.count("a.example:80"), (subscription.Count{Host: 3, Set: 5}); got != want {
+			t.Errorf("Count() = %+v, want %+v", got, want)
 		}
-		for n := range 3 {
-			post(202, fmt.Sprint(a.url, n))
-		}
-		post(403, a.url+"3")
-		post(403, a.url+"3", "hub.topic", base+"/sets/other/changes")
-		post(202, a.url+"2") // renewed
-		post(202, b.url+"0")
-		post(202, b.url+"1")
-		post(403, b.url+"2")
-		post(202, b.url+"2", "hub.topic", base+"/sets/other/changes")
-		post(202, a.url+"0")
-		post(202, b.url+"0")
-		if c := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); c != (subscription.Count{Host: 3, Set: 5}) {
-			t.Errorf("there are %+v", c)
-		}
-		// A subscription that ends makes room for another.
-		post(202, a.url+"0", "hub.mode", "unsubscribe")
-		post(202, a.url+"3")
-		post(403, a.url+"4")
-		// The limits hold after a start, too.
-		w.shutdown()
-		w.start(callback.Options{})
-		d = w.desk(limits)
-		post(403, a.url+"4")
-		post(202, a.url+"3")
+		a.follow(t,
+			subscribeStep{callback: "a.example?0", mode: "unsubscribe", want: 202},
+			subscribeStep{callback: "a.example?3", want: 202},
+			subscribeStep{callback: "a.example?4", want: 403, text: hostFull},
+		)
+		w.restart()
+		w.api(limits).follow(t,
+			subscribeStep{callback: "a.example?4", want: 403, text: hostFull},
+			subscribeStep{callback: "a.example?3", want: 202},
+		)
 	})
 }
 
-// Subscriptions that are not confirmed yet are bounded by host. One that is given up
-// makes room.
+// Subscriptions that are not confirmed yet are limited by host. One that is given up makes room.
 func TestMostUnverified(t *testing.T) {
+	const hostFull = "4 subscriptions with callbacks at a.example:80"
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c := w.listen("a.example")
+		c := w.receiver("a.example")
+		c.url += "?"
 		made := w.subscribe(c)
-		c.agrees(status(500))
-		w.listen("b.example").agrees(status(500))
-		d := w.desk(websub.Options{MaxUnverified: 4})
+		c.verify(fail)
+		w.receiver("b.example").verify(fail)
 		memorytest.Fill(t, w.log, "demo")
-		post := func(status int, callback, says string) *httptest.ResponseRecorder {
-			t.Helper()
-			r := d.post(asking("hub.callback", callback))
-			w.settled()
-			if r.Code != status || !strings.Contains(r.Body.String(), says) {
-				t.Errorf("%s is answered %d, want %d with %q: %s", callback, r.Code, status, says, r.Body)
-			}
-			return r
-		}
-		for n := range 4 {
-			d.caller = fmt.Sprint("caller", n) // one of them may have half of it
-			for range 1 + 3 - n {              // the same subscription again counts once
-				post(202, fmt.Sprint(c.url, n), "")
+		a := w.api(websub.Options{MaxUnverified: 4})
+		for n := range 4 { // one caller may have half of the limit
+			for range 4 - n { // repeated requests count once
+				a.follow(t, subscribeStep{caller: fmt.Sprint("caller", n), callback: fmt.Sprint("a.example?", n), want: 202})
 			}
 		}
-		d.caller = "alice"
-		if r := post(429, c.url+"4", "4 subscriptions with callbacks at a.example:80"); r.Header().Get("Retry-After") != "30" {
-			t.Errorf("Retry-After is %q", r.Header().Get("Retry-After"))
+		a.follow(t,
+			subscribeStep{callback: "a.example?4", want: 429, text: hostFull},
+			subscribeStep{callback: "a.example", want: 202}, // a renewal
+			subscribeStep{callback: "b.example?1", want: 202},
+			subscribeStep{callback: "b.example?2", want: 202},
+			subscribeStep{callback: "b.example?3", want: 429, text: "2 subscriptions of one caller"},
+		)
+		w.pass(2 * time.Minute) // each request was tried three times
+		if got, want := w.count("a.example:80"), (subscription.Count{Host: 1, Set: 1}); got != want {
+			t.Errorf("Count() = %+v, want %+v", got, want)
 		}
-		post(202, c.url, "")               // a renewal
-		post(202, "http://b.example/", "") // another host
-		post(202, "http://b.example/2", "")
-		post(429, "http://b.example/3", "2 subscriptions of one caller") // more than half of the limit for one caller
-		w.pass(2 * time.Minute)                                          // each request was tried three times
-		if got := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80"); got != (subscription.Count{Host: 1, Set: 1}) {
-			t.Errorf("there are %+v", got)
+		a.follow(t, subscribeStep{callback: "a.example?4", want: 202})
+		if n := w.count("a.example:80").Fresh; n != 1 {
+			t.Errorf("got %d unconfirmed subscriptions, want 1", n)
 		}
-		post(202, c.url+"4", "")
-		if n := w.engine.Count(&subscription.Request{Set: "demo"}, "a.example:80").Fresh; w.gone(made) || n != 1 {
-			t.Errorf("%d are to be made", n)
-		}
-		// The requests of a shard that is lost count no more.
+		w.record(made)
 		w.crash()
-		if left := w.engine.Remains(); left != 0 {
-			t.Errorf("got %d remains, want none", left)
-		}
-		w.start(callback.Options{})
+		w.wantNothingLeft()
 	})
 }
 
-// A hub that has a part of the shards estimates all of them. A hub that has none, or has
-// not loaded one of its shards, estimates zero.
-func TestCountOfAPart(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		const n = 1000
-		w := newWorld(t, callback.Options{})
-		w.shutdown()
-		memorytest.Fill(t, w.log, "demo")
-		for n := range n {
-			r := subscription.Record{Subscription: subscription.Subscription{
-				Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", n), Token: fmt.Sprint("token", n), LeaseEnd: time.Now().Add(time.Hour),
-			}, Progress: subscription.Progress{Cursor: w.head()}}
-			claims, err := w.registry.Acquire(t.Context(), []int{r.ID().Shard()})
-			if err == nil {
-				err = w.registry.Commit(t.Context(), claims[0], subscription.Changes{Put: []subscription.Record{r}})
-			}
-			ok(t, err)
-		}
-		w.start(callback.Options{})
-		count := func() subscription.Count {
-			return w.engine.Count(&subscription.Request{Set: "demo"}, "callback.example:443")
-		}
-		if c := count(); c != (subscription.Count{Host: n, Set: n}) {
-			t.Errorf("all hubs have %+v", c)
-		}
-		w.lose(func(i int) bool { return i%3 != 0 })
-		w.pass(time.Second)
-		if c := count(); c.Host < n*8/10 || c.Host > n*12/10 || c.Set != c.Host {
-			t.Errorf("a third knows %d of %d, and concludes on %+v", w.gauge("subscriptions"), n, c)
-		}
-		w.lose(func(i int) bool { return i%3 != 0 || i == 0 })
-		w.pass(time.Second)
-		w.store.damaged.Store(true)
-		w.lose(func(i int) bool { return i%3 != 0 })
-		w.pass(time.Second)
-		if c := count(); c != (subscription.Count{}) {
-			t.Errorf("a part that is not loaded concludes on %+v", c)
-		}
-		w.lose(func(int) bool { return true })
-		w.pass(time.Second)
-		if c := count(); c != (subscription.Count{}) {
-			t.Errorf("without a shard there are %+v", c)
-		}
-	})
-}
-
-// One caller does not take the places of all others, at a host or in a set, and has only so
-// many in all. Its own subscriptions it can renew, and operators have no such limit.
+// One caller cannot use the limits of others, at a host or in a set, and has a limit of its own. It can
+// renew its subscriptions. Operators have no such limits.
 func TestMostSubscriptionsOfOneCaller(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		d := w.desk(websub.Options{MaxPerHost: 4, MaxPerSet: 6})
 		follow, err := access.ParseRights("follow:*")
 		ok(t, err)
-		d.rights = &follow
 		for _, set := range []string{"demo", "other", "third"} {
 			memorytest.Fill(t, w.log, set)
 		}
-		post := func(caller string, status int, callback, set, want string) {
-			t.Helper()
-			d.caller = caller
-			r := d.post(asking("hub.callback", callback, "hub.topic", base+"/sets/"+set+"/changes"))
-			w.settled()
-			if r.Code != status || !strings.Contains(r.Body.String(), want) {
-				t.Errorf("%s for %s to %s is answered %d, want %d: %s", callback, caller, set, r.Code, status, r.Body)
-			}
+		for i := range 5 {
+			w.receiver(fmt.Sprintf("h%d.example", i))
 		}
-		hosts := make([]string, 5)
-		for i := range hosts {
-			hosts[i] = w.listen(fmt.Sprintf("h%d.example", i)).url
-		}
-		post("evil", 202, hosts[0]+"0", "demo", "")
-		post("evil", 202, hosts[0]+"1", "demo", "")
-		post("evil", 403, hosts[0]+"2", "demo", "limit of 2 subscriptions of one caller with callbacks at h0.example:80")
-		post("good", 202, hosts[0]+"2", "demo", "")
-		post("evil", 202, hosts[1], "demo", "")
-		post("evil", 403, hosts[2], "demo", "limit of 3 subscriptions of one caller to set demo")
-		post("good", 202, hosts[2], "demo", "")
-		post("evil", 202, hosts[2], "other", "")
-		post("evil", 202, hosts[3], "other", "")
-		post("evil", 202, hosts[3], "third", "")
-		post("evil", 403, hosts[4], "third", "limit of 6 subscriptions of one caller reached")
-		post("evil", 202, hosts[0]+"0", "demo", "") // renewed
-		post("good", 202, hosts[4], "third", "")
-		// A subscription that ends makes room.
-		d.caller = "evil"
-		if r := d.post(asking("hub.callback", hosts[3], "hub.topic", base+"/sets/third/changes", "hub.mode", "unsubscribe")); r.Code != 202 {
-			t.Errorf("unsubscribe: %d %s", r.Code, r.Body)
-		}
-		w.settled()
-		post("evil", 202, hosts[4]+"1", "third", "")
-		all := access.All()
-		d.rights = &all
-		post("evil", 202, hosts[4]+"2", "third", "")
+		a := w.api(websub.Options{MaxPerHost: 4, MaxPerSet: 6})
+		a.rights = follow
+		a.follow(t,
+			subscribeStep{caller: "evil", callback: "h0.example?0", want: 202},
+			subscribeStep{caller: "evil", callback: "h0.example?1", want: 202},
+			subscribeStep{caller: "evil", callback: "h0.example?2", want: 403,
+				text: "limit of 2 subscriptions of one caller with callbacks at h0.example:80"},
+			subscribeStep{caller: "good", callback: "h0.example?2", want: 202},
+			subscribeStep{caller: "evil", callback: "h1.example", want: 202},
+			subscribeStep{caller: "evil", callback: "h2.example", want: 403,
+				text: "limit of 3 subscriptions of one caller to set demo"},
+			subscribeStep{caller: "good", callback: "h2.example", want: 202},
+			subscribeStep{caller: "evil", callback: "h2.example", set: "other", want: 202},
+			subscribeStep{caller: "evil", callback: "h3.example", set: "other", want: 202},
+			subscribeStep{caller: "evil", callback: "h3.example", set: "third", want: 202},
+			subscribeStep{caller: "evil", callback: "h4.example", set: "third", want: 403,
+				text: "limit of 6 subscriptions of one caller reached"},
+			subscribeStep{caller: "evil", callback: "h0.example?0", want: 202}, // a renewal
+			subscribeStep{caller: "good", callback: "h4.example", set: "third", want: 202},
+			subscribeStep{caller: "evil", callback: "h3.example", set: "third", mode: "unsubscribe", want: 202},
+			subscribeStep{caller: "evil", callback: "h4.example?1", set: "third", want: 202},
+		)
+		a.rights = access.All()
+		a.follow(t, subscribeStep{caller: "evil", callback: "h4.example?2", set: "third", want: 202})
 		w.crash()
-		if left := w.engine.Remains(); left != 0 {
-			t.Errorf("got %d remains, want none", left)
+		w.wantNothingLeft()
+	})
+}
+
+// A hub that has a part of the shards estimates all of them. A hub that has none, or has not loaded one of
+// its shards, estimates zero.
+func TestCountOfAPart(t *testing.T) {
+	inWorldOfClaims(t, callback.Options{}, func(t *testing.T, w *world) {
+		const n = 1000
+		w.shutdown()
+		memorytest.Fill(t, w.log, "demo")
+		for i := range n {
+			w.put(subscription.Record{Subscription: subscription.Subscription{
+				Set: "demo", Callback: fmt.Sprintf("https://callback.example/%d", i), Token: fmt.Sprint("token", i), LeaseEnd: time.Now().Add(time.Hour),
+			}, Progress: subscription.Progress{Cursor: w.head()}})
 		}
-		w.start(callback.Options{})
+		w.start()
+		const host = "callback.example:443"
+		if got, want := w.count(host), (subscription.Count{Host: n, Set: n}); got != want {
+			t.Errorf("Count() with all shards = %+v, want %+v", got, want)
+		}
+		third := func(i int) bool { return i%3 != 0 }
+		w.lose(third)
+		w.pass(time.Second)
+		if got := w.count(host); got.Host < n*8/10 || got.Host > n*12/10 || got.Set != got.Host {
+			t.Errorf("Count() with a third of the shards = %+v, want about %d; it has %d", got, n, w.metric("subscriptions"))
+		}
+		w.lose(func(i int) bool { return i%3 != 0 || i == 0 })
+		w.pass(time.Second)
+		w.store.onLoad(damaged)
+		w.lose(third)
+		w.pass(time.Second)
+		if got := w.count(host); got != (subscription.Count{}) {
+			t.Errorf("Count() with a shard that is not loaded = %+v, want zero", got)
+		}
+		w.lose(func(int) bool { return true })
+		w.pass(time.Second)
+		if got := w.count(host); got != (subscription.Count{}) {
+			t.Errorf("Count() without shards = %+v, want zero", got)
+		}
 	})
 }

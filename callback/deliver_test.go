@@ -1,10 +1,11 @@
 package callback_test
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback"
@@ -15,288 +16,482 @@ import (
 func TestDeliver(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		w.publish("old", 3)
-		c := w.listen("a.example")
+		c := w.receiver("a.example")
 		c.url += "?key=a%2Fb&x"
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "hush"}, Start: w.head()})
-		if tries, _, asked := c.counts(); tries != 0 || asked != 1 {
-			t.Fatalf("%d deliveries and %d questions before anything new", tries, asked)
-		}
+		id := w.request(c, subscription.Request{Terms: secret("hush"), Start: w.head()})
+		c.wantRequests(0, 1)
 		w.publish("a", 1)
-		w.settled() // or both are one delivery, now and then
-		w.published("b", 2)
-		c.check(3, 3)
-		d := c.took[0]
+		w.publish("b", 2)
+		c.wantChanges(3, 3)
+		p := c.posts.all()[0]
 		for name, want := range map[string]string{
 			"Content-Type":    "application/xml",
 			"Link":            `<https://hub.example.org/sets/demo/changes>; rel="self", <https://hub.example.org/hub>; rel="hub", <https://hub.example.org/sets/demo/capabilitylist.xml>; rel="resourcesync"`,
-			"X-Hub-Signature": signed("hush", d.body),
+			"X-Hub-Signature": signature("hush", p.body),
 			"RS-Attempt":      "1", "RS-Previous": "3", "RS-Gap": "", "RS-Diverged": "", "Idempotency-Key": "", "User-Agent": outbound.UserAgent,
 		} {
-			if got := d.header.Values(name); len(got) > 1 || d.header.Get(name) != want {
-				t.Errorf("%s: %q, want %q", name, got, want)
+			if got := p.header.Values(name); len(got) > 1 || p.header.Get(name) != want {
+				t.Errorf("%s = %q, want %q", name, got, want)
 			}
 		}
-		if d.uri != "/cb?key=a%2Fb&x" {
-			t.Errorf("the request is for %s", d.uri)
+		if p.uri != "/cb?key=a%2Fb&x" {
+			t.Errorf("URI = %s, want /cb?key=a%%2Fb&x", p.uri)
 		}
 		w.pass(saveEvery)
-		if r := w.saved(id); r.Cursor != w.head() || len(r.Last) != 3 || r.Failed != 0 || r.Last[2].Status != 204 {
-			t.Errorf("saved: %+v", r.Progress)
+		if r := w.record(id); r.Cursor != w.head() || len(r.Last) != 3 || r.Failed != 0 || r.Last[2].Status != 204 {
+			t.Errorf("progress = %+v, want a verification and two deliveries up to %v", r.Progress, w.head())
 		}
 	})
 }
 
-// With rs.every, deliveries come in bursts: each goes to the end of what there was when it
-// began, and the next begins no sooner than the interval after it. An operator need not wait.
+// With rs.every, deliveries come in bursts: each ends at what was the head when it started, and the next
+// starts after the interval. An operator need not wait.
 func TestEvery(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{MaxChanges: 10})
-		c := w.listen("a.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Terms: subscription.Terms{Every: 10 * time.Minute}})
-		took := func(want int) {
+	inWorld(t, callback.Options{MaxChanges: 10}, func(t *testing.T, w *world) {
+		c := w.receiver("a.example")
+		id := w.request(c, subscription.Request{Terms: subscription.Terms{Every: 10 * time.Minute}})
+		want := func(accepted int) {
 			t.Helper()
-			w.settled()
-			if _, took, _ := c.counts(); took != want {
-				t.Fatalf("%d deliveries, want %d", took, want)
+			if got := c.accepted.len(); got != accepted {
+				t.Fatalf("got %d deliveries, want %d", got, accepted)
 			}
 		}
 		w.publish("a", 1)
-		took(1) // at once
+		want(1)
 		for range 9 {
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 			w.publish("b", 4)
 		}
-		took(1)
-		if f := w.engine.Following()["demo"]; f.Subscriptions != 1 || f.Changes != 0 || f.Lag != 0 {
-			t.Errorf("who waits for its interval is behind: %+v", f)
+		want(1)
+		if f := w.engine.Following()["demo"]; f != (callback.Following{Subscriptions: 1}) {
+			t.Errorf("Following() = %+v, want a subscription without lag", f)
 		}
-		time.Sleep(time.Minute + time.Second)
-		took(6) // nine publishes of four changes are five deliveries, one after the other
+		w.pass(time.Minute + time.Second)
+		want(6) // nine publishes of four changes are five deliveries, one after the other
 		w.publish("c", 1)
-		time.Sleep(9 * time.Minute)
-		took(6)
-		w.send(subscription.Request{Mode: subscription.Retry, Callback: c.url})
-		took(7)
-		c.says(status(500))
-		time.Sleep(11 * time.Minute)
+		w.pass(9 * time.Minute)
+		want(6)
+		w.do(subscription.Retry, c)
+		want(7)
+		c.respond(fail)
+		w.pass(11 * time.Minute)
 		w.publish("d", 1)
-		took(7)
-		c.says(nil)
-		time.Sleep(time.Minute) // a failure is tried again sooner
-		took(8)
-		c.check(0, 39)
-		if r := w.saved(id); r.Every != 10*time.Minute {
-			t.Errorf("saved is %v", r.Every)
+		want(7)
+		c.respond(accept)
+		w.pass(time.Minute) // the interval does not delay a retry
+		want(8)
+		c.wantChanges(0, 39)
+		if got := w.record(id).Every; got != 10*time.Minute {
+			t.Errorf("stored interval = %v, want 10m", got)
 		}
 	})
 }
 
-// What cannot be delivered for an hour comes coalesced, in order and complete.
+// A burst that was in progress when its set was deleted does not continue in the set that is made next.
+func TestEveryAfterDeletion(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c := w.receiver("a.example")
+		w.request(c, subscription.Request{Terms: subscription.Terms{Every: 12 * time.Minute}})
+		c.respond(fail)
+		w.publish("a", 9)
+		w.deleteSet()
+		c.respond(accept)
+		w.pass(2 * time.Minute)
+		for _, name := range []string{"b", "c", "d"} {
+			w.publish(name, 1)
+			w.pass(2 * time.Minute)
+		}
+		if got := c.names(); got != "b/0" {
+			t.Errorf("received %s within one interval, want b/0", got)
+		}
+	})
+}
+
+// After an hour of failures, in which the cut that failed is repeated, the rest of the backlog is one
+// delivery.
 func TestFailsForAnHour(t *testing.T) {
 	long(t)
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, id := w.subscribed()
-		c.says(status(500))
-		w.published("first", 2)
-		first := c.last()
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscriber()
+		c.respond(fail)
+		w.publish("first", 2)
 		for i := range 60 {
-			time.Sleep(time.Minute)
+			w.pass(time.Minute)
 			w.publish(fmt.Sprint("later", i), 1)
 		}
-		w.settled()
-		for i, d := range c.tries {
-			if string(d.body) != string(first.body) || d.header.Get("RS-Attempt") != fmt.Sprint(i+1) {
-				t.Fatalf("try %d (RS-Attempt %s) does not repeat the cut", i+1, d.header.Get("RS-Attempt"))
+		posts := c.posts.all()
+		for i, p := range posts {
+			if !bytes.Equal(p.body, posts[0].body) || p.header.Get("RS-Attempt") != fmt.Sprint(i+1) {
+				t.Fatalf("attempt %d (RS-Attempt %s) does not repeat the cut", i+1, p.header.Get("RS-Attempt"))
 			}
 		}
-		if r := w.saved(id); r.Failed < 10 || r.Cursor.Position != 0 || len(r.Last) != subscription.MaxAttempts || r.Last[0].Status != 500 || r.Last[0].Error == "" {
-			t.Errorf("saved: %+v", r.Progress)
+		if r := w.record(id); r.Failed < 10 || r.Cursor.Position != 0 || len(r.Last) != subscription.MaxAttempts || r.Last[0].Status != 500 || r.Last[0].Error == "" {
+			t.Errorf("progress = %+v, want ten failures or more at position 0", r.Progress)
 		}
-		c.says(nil)
+		c.respond(accept)
 		w.pass(lastRetry + lastRetry/5)
-		c.check(0, 62)
-		if _, took, _ := c.counts(); took != 2 {
-			t.Errorf("the backlog came in %d deliveries, want the cut that failed and one more", took)
+		c.wantChanges(0, 62)
+		if n := c.accepted.len(); n != 2 {
+			t.Errorf("got %d deliveries, want the cut that failed and one more", n)
 		}
 	})
 }
 
-// As long as nothing new comes, the waits between tries grow.
+// While nothing is published, each wait for a retry is twice the one before.
 func TestBackoff(t *testing.T) {
 	long(t)
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, _ := w.subscribed()
-		c.says(status(503))
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscriber()
+		c.respond(status(503))
 		w.publish("a", 1)
 		w.pass(time.Hour)
-		want := firstRetry
-		for i := 1; i < len(c.tries); i++ {
-			got := c.tries[i].at.Sub(c.tries[i-1].at)
-			if got < want*4/5 || got > want*6/5+time.Millisecond {
-				t.Errorf("wait %d is %v, want about %v", i, got, want)
+		posts, want := c.posts.all(), firstRetry
+		for i := 1; i < len(posts); i++ {
+			if got := posts[i].at.Sub(posts[i-1].at); got < want*4/5 || got > want*6/5+time.Millisecond {
+				t.Errorf("wait %d = %v, want about %v", i, got, want)
 			}
 			want = min(2*want, lastRetry)
 		}
-		if n := len(c.tries); n < 18 || n > 24 {
-			t.Errorf("%d tries in an hour", n)
+		if n := len(posts); n < 18 || n > 24 {
+			t.Errorf("got %d attempts in an hour, want 18 to 24", n)
 		}
 	})
 }
 
-// A stream of changes does not hammer a callback that is dead; a change that
-// comes later than that brings the try forward.
-func TestNewChangesTryAgain(t *testing.T) {
+// A change brings a late retry forward, but a stream of changes does not flood a callback that fails.
+func TestChangesHastenRetry(t *testing.T) {
 	long(t)
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, _ := w.subscribed()
-		c.says(status(500))
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscriber()
+		c.respond(fail)
 		for range 2000 {
 			w.publish("a", 1)
-			time.Sleep(5 * time.Millisecond)
+			w.pass(5 * time.Millisecond)
 		}
-		if n, _, _ := c.counts(); n > 11 {
-			t.Errorf("%d tries in ten seconds", n)
+		if n := c.posts.len(); n > 11 {
+			t.Errorf("got %d attempts in ten seconds, want at most 11", n)
 		}
-		time.Sleep(20 * time.Minute) // the waits are long by now
-		before, _, _ := c.counts()
+		w.pass(20 * time.Minute) // after that, waits are long
+		before := c.posts.len()
 		for range 600 {
 			w.publish("a", 1)
-			time.Sleep(time.Second)
+			w.pass(time.Second)
 		}
-		after, _, _ := c.counts()
-		if n := after - before; n < 15 || n > 40 {
-			t.Errorf("%d tries in ten minutes with a change each second", n)
+		if n := c.posts.len() - before; n < 15 || n > 40 {
+			t.Errorf("got %d attempts in ten minutes with a change each second, want 15 to 40", n)
 		}
-		time.Sleep(10 * time.Minute)
+		w.pass(10 * time.Minute)
 		for time.Since(c.last().at) < time.Minute {
-			time.Sleep(time.Second)
+			w.pass(time.Second)
 		}
-		c.says(nil)
-		w.published("a", 1)
-		if _, took, _ := c.counts(); took == 0 {
-			t.Error("a change did not bring the try forward")
+		c.respond(accept)
+		w.publish("a", 1)
+		if c.accepted.len() == 0 {
+			t.Error("a change did not bring the retry forward")
 		}
-		time.Sleep(time.Minute)
-		c.check(0, 2601)
+		w.pass(time.Minute)
+		c.wantChanges(0, 2601)
 	})
 }
 
+// All statuses but 2xx and 410 are failures, and redirects are not followed.
 func TestStatuses(t *testing.T) {
 	for _, code := range []int{301, 307, 400, 404, 429, 500} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c, id := w.subscribed()
-				c.says(func(w http.ResponseWriter, _ *http.Request) {
+				c, id := w.subscriber()
+				c.respond(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Location", "http://a.example/elsewhere")
 					w.WriteHeader(code)
 				})
 				w.publish("a", 1)
 				w.pass(saveEvery)
-				if r := w.saved(id); r.Failed != 1 || r.Last[1].Status != code || r.Cursor.Position != 0 {
-					t.Errorf("saved: %+v", r.Progress)
+				if r := w.record(id); r.Failed != 1 || r.Last[1].Status != code || r.Cursor.Position != 0 {
+					t.Errorf("progress = %+v, want one failure with status %d at position 0", r.Progress, code)
 				}
-				c.says(status(200))
+				c.respond(status(200))
 				w.pass(3 * time.Second)
-				c.check(0, 1)
-				if n, _, _ := c.counts(); n != 2 {
-					t.Errorf("%d tries, want 2", n)
-				}
+				c.wantChanges(0, 1)
+				c.wantRequests(2, 1)
 			})
 		})
 	}
 }
 
 func TestGoneEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, id := w.subscribed()
-		c.says(status(410))
-		w.published("a", 1)
-		if !w.gone(id) {
-			t.Error("the subscription is still there")
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscriber()
+		c.respond(status(http.StatusGone))
+		w.publish("a", 1)
+		if w.exists(id) {
+			t.Error("the subscription still exists")
 		}
 		w.publish("b", 1)
-		time.Sleep(lastRetry * 2)
-		if tries, _, asked := c.counts(); tries != 1 || asked != 1 {
-			t.Errorf("%d tries and %d questions, want one of each", tries, asked)
+		w.pass(lastRetry * 2)
+		c.wantRequests(1, 1)
+		if n := w.metric("subscriptions"); n != 0 {
+			t.Errorf("got %d subscriptions, want 0", n)
 		}
-		w.settled()
-		if n, left := w.gauge("subscriptions"), w.engine.Remains(); n != 0 || left != 0 {
-			t.Errorf("got %d subscriptions, and %d remains of others, want none", n, left)
-		}
+		w.wantNothingLeft()
 	})
 }
 
 func TestRetryAfter(t *testing.T) {
 	long(t)
-	for name, test := range map[string]struct {
-		value    func() string
-		min, max time.Duration
+	for _, tt := range []struct {
+		name, value string
+		date        time.Duration // instead of value, a time so much later
+		min, max    time.Duration
 	}{
-		"seconds":  {func() string { return "120" }, 120 * time.Second, 121 * time.Second},
-		"date":     {func() string { return time.Now().Add(3 * time.Minute).UTC().Format(http.TimeFormat) }, 179 * time.Second, 181 * time.Second},
-		"capped":   {func() string { return "999999" }, time.Hour, time.Hour + time.Second},
-		"past":     {func() string { return "Mon, 02 Jan 1989 15:04:05 GMT" }, 0, 2 * time.Second},
-		"zero":     {func() string { return "0" }, 0, 2 * time.Second},
-		"nonsense": {func() string { return "-5" }, 0, 2 * time.Second},
+		{name: "seconds", value: "120", min: 120 * time.Second, max: 121 * time.Second},
+		{name: "date", date: 3 * time.Minute, min: 179 * time.Second, max: 181 * time.Second},
+		{name: "more than an hour", value: "999999", min: longestWait, max: longestWait + time.Second},
+		{name: "past", value: "Mon, 02 Jan 1989 15:04:05 GMT", max: 2 * time.Second},
+		{name: "zero", value: "0", max: 2 * time.Second},
+		{name: "invalid", value: "-5", max: 2 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newLongWorld(t, callback.Options{})
-				c, _ := w.subscribed()
-				c.says(func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Retry-After", test.value())
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+				c, _ := w.subscriber()
+				c.respond(func(w http.ResponseWriter, _ *http.Request) {
+					value := tt.value
+					if tt.date > 0 {
+						value = time.Now().Add(tt.date).UTC().Format(http.TimeFormat)
+					}
+					w.Header().Set("Retry-After", value)
 					w.WriteHeader(429)
 				})
-				w.published("a", 1)
-				c.says(nil)
+				w.publish("a", 1)
+				c.respond(accept)
 				published := 1
-				for _, took, _ := c.counts(); took == 0; _, took, _ = c.counts() { // nothing new comes before Retry-After
+				for c.accepted.len() == 0 { // changes do not bring the retry forward
 					w.publish("b", 1)
 					published++
-					time.Sleep(time.Minute + time.Second)
+					w.pass(time.Minute + time.Second)
 				}
-				if wait := c.tries[1].at.Sub(c.tries[0].at); wait < test.min || wait > max(test.max, time.Minute+2*time.Second+test.min) {
-					t.Errorf("tried again after %v", wait)
+				posts := c.posts.all()
+				if wait := posts[1].at.Sub(posts[0].at); wait < tt.min || wait > max(tt.max, time.Minute+2*time.Second+tt.min) {
+					t.Errorf("retry after %v, want %v to %v", wait, tt.min, tt.max)
 				}
-				c.check(0, published)
+				c.wantChanges(0, published)
 			})
 		})
 	}
 }
 
-// A callback that answered 413 for a while gets its backlog in large deliveries again
-// once it is well.
+// A callback that responded 413 for a while receives its backlog in large deliveries once it works again.
 func TestTooLargeIsForgotten(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, _ := w.subscribed()
-		c.says(status(http.StatusRequestEntityTooLarge))
-		for range 2 {
-			w.publish("a", 1000)
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscriber()
+		c.respond(status(http.StatusRequestEntityTooLarge))
+		w.publish("a", 1000)
+		w.publish("a", 1000)
+		w.pass(15 * time.Second)
+		if n := c.posts.len(); n > 20 { // once a delivery has one change, 413 is a failure like any other
+			t.Errorf("got %d attempts in 15 seconds, want at most 20", n)
 		}
-		time.Sleep(15 * time.Second)               // by then a delivery has one change
-		if tries, _, _ := c.counts(); tries > 20 { // not even one change fits: it is tried again as after any other failure
-			t.Errorf("%d tries in 15 seconds", tries)
-		}
-		c.says(nil)
+		c.respond(accept)
 		w.pass(lastRetry * 6 / 5)
-		c.check(0, 2000)
-		if _, took, _ := c.counts(); took > 20 {
-			t.Errorf("2,000 changes took %d deliveries", took)
+		c.wantChanges(0, 2000)
+		if n := c.accepted.len(); n > 20 {
+			t.Errorf("got %d deliveries of 2,000 changes, want at most 20", n)
 		}
 		if n := len(c.last().doc.Items); n < 500 {
-			t.Errorf("the last delivery has %d changes", n)
+			t.Errorf("the last delivery has %d changes, want at least 500", n)
 		}
 	})
+}
+
+// The first delivery to a callback has less time than later ones. A slow callback receives it again, with
+// all the time.
+func TestFirstDeliveryIsShort(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscriber()
+		c.respond(after(8*time.Second, accept))
+		w.publish("a", 1)
+		w.pass(5500 * time.Millisecond) // the retry starts after 5.8 s at the earliest
+		if n := w.metric("in_flight"); n != 0 {
+			t.Errorf("got %d calls in flight, want 0", n)
+		}
+		w.pass(20 * time.Second)
+		c.wantChanges(0, 1)
+		c.wantRequests(2, 1)
+	})
+}
+
+// A time of the next attempt that was stored while the clock was ahead does not delay it until then.
+func TestNextByAWrongClock(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscriber()
+		c.respond(fail)
+		w.publish("a", 3)
+		w.pass(time.Second)
+		r := w.record(id)
+		w.crash()
+		r.Next = time.Now().Add(9 * 24 * time.Hour)
+		w.put(r)
+		c.respond(accept)
+		w.lose(func(i int) bool { return i != id.Shard() }) // the inboxes of all shards are checked twice a second
+		w.start()
+		w.pass(longestWait + time.Second)
+		c.wantChanges(0, 3)
+	})
+}
+
+// Progress is stored within 100 ms of a delivery, so a crash repeats no more than that. A shutdown repeats
+// nothing.
+func TestSaved(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscriber()
+		w.publish("a", 1)
+		w.pass(saveEvery)
+		if got := w.record(id).Cursor.Position; got != 1 {
+			t.Fatalf("stored position after %v = %d, want 1", saveEvery, got)
+		}
+		w.publish("b", 2) // is not stored yet
+		w.recover()
+		if got, want := c.names(), "a/0 b/0 b/1 b/0 b/1"; got != want {
+			t.Errorf("after a crash: received %s, want %s", got, want)
+		}
+		w.publish("c", 1)
+		w.restart()
+		if got, want := c.names(), "a/0 b/0 b/1 b/0 b/1 c/0"; got != want {
+			t.Errorf("after a shutdown: received %s, want %s", got, want)
+		}
+	})
+}
+
+// A callback that keeps a mark as docs/callbacks.md describes, to ignore repeated deliveries, misses nothing
+// when positions start again, or when the log has lost its tail.
+func TestMark(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		w.publish("a", 4)
+		c := w.receiver("a.example")
+		c.respond(fail) // so that something is delivered twice
+		w.do(subscription.Subscribe, c)
+		c.respond(accept)
+		w.pass(time.Minute)
+		w.deleteSet()
+		w.publish("b", 1)
+		w.pass(time.Minute)
+		w.publish("c", 2)
+		lost := w.head()
+		lost.Micros++ // of another last entry
+		w.request(c, subscription.Request{Mode: subscription.Move, Start: lost})
+		w.publish("d", 3)
+
+		mark, seen := uint64(0), map[string]bool{}
+		for i, p := range c.posts.all() {
+			var previous, end uint64
+			if _, err := fmt.Sscanf(p.interval(), "%d-%d", &previous, &end); err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(p.interval(), " ") { // gap or diverged
+				mark = previous
+			}
+			if previous > mark {
+				t.Errorf("delivery %d is after %d, but the mark is %d", i, previous, mark)
+			}
+			for n, found := range positions.FindAllSubmatch(p.body, -1) {
+				var position uint64
+				if _, err := fmt.Sscan(string(found[1]), &position); err != nil {
+					t.Fatal(err)
+				}
+				if position > mark {
+					mark = position
+					seen[p.names()[n]] = true
+				}
+			}
+		}
+		if len(seen) != 4+1+2+3 {
+			t.Errorf("processed %v, want ten changes", seen)
+		}
+	})
+}
+
+// Each retry of a cut has its number, and the numbers for a callback otherwise only rise, whatever happens to
+// its subscription.
+func TestDeliveryNumber(t *testing.T) {
+	unsubscribe := func(t *testing.T, w *world, c *receiver, id subscription.ID) {
+		if w.do(subscription.Unsubscribe, c); w.exists(id) {
+			t.Fatal("the subscription still exists")
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		happen func(t *testing.T, w *world, c *receiver, id subscription.ID)
+	}{
+		{"nothing", func(*testing.T, *world, *receiver, subscription.ID) {}},
+		{"restart", func(_ *testing.T, w *world, _ *receiver, _ subscription.ID) { w.restart() }},
+		{"crash before progress is stored", func(_ *testing.T, w *world, _ *receiver, _ subscription.ID) {
+			w.pass(time.Millisecond)
+			w.recover()
+		}},
+		{"renewal", func(_ *testing.T, w *world, c *receiver, _ subscription.ID) {
+			w.request(c, subscription.Request{Terms: secret("new")})
+		}},
+		{"move", func(_ *testing.T, w *world, c *receiver, _ subscription.ID) {
+			w.request(c, subscription.Request{Mode: subscription.Move, Start: w.head()})
+		}},
+		{"new subscription", func(t *testing.T, w *world, c *receiver, id subscription.ID) {
+			unsubscribe(t, w, c, id)
+			w.subscribe(c)
+		}},
+		{"new subscription after a crash", func(t *testing.T, w *world, c *receiver, id subscription.ID) {
+			unsubscribe(t, w, c, id)
+			w.pass(time.Second)
+			w.recover()
+			w.subscribe(c)
+		}},
+		{"restore of an older record", func(t *testing.T, w *world, _ *receiver, id subscription.ID) {
+			w.pass(saveEvery)
+			data, key := w.log.Bucket("callback"), "record/"+string(id[:])+"/progress"
+			old, err := data.Get(t.Context(), key)
+			ok(t, err)
+			for i := range 10 {
+				w.publish(fmt.Sprint("lost", i), 1)
+			}
+			w.pass(saveEvery)
+			w.crash()
+			ok(t, data.Apply(t.Context(), map[string][]byte{key: old}, false))
+			w.start()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+				c, id := w.subscriber()
+				w.publish("a", 1)
+				w.pass(time.Millisecond)
+				w.publish("b", 2)
+				tt.happen(t, w, c, id)
+				c.respond(fail)
+				w.publish("c", 1)
+				w.pass(time.Minute)
+				c.respond(accept)
+				w.pass(time.Minute)
+				w.publish("d", 1)
+
+				last, bodies, posts := uint64(0), map[uint64]string{}, c.posts.all()
+				for i, p := range posts {
+					if p.number < last {
+						t.Errorf("delivery %d has number %d after %d", i, p.number, last)
+					}
+					if body, known := bodies[p.number]; known && body != string(p.body) {
+						t.Errorf("two deliveries have the number %d", p.number)
+					}
+					if p.header.Get("RS-Gap") != "" {
+						t.Errorf("delivery %d has interval %s, want no gap", i, p.interval())
+					}
+					bodies[p.number], last = string(p.body), p.number
+				}
+				if len(posts) < 6 || len(bodies) == len(posts) {
+					t.Errorf("got %d deliveries with %d numbers, want six or more, and a retry", len(posts), len(bodies))
+				}
+				w.pass(saveEvery)
+				if got := w.record(id).Delivery; got != last {
+					t.Errorf("stored number = %d, want %d", got, last)
+				}
+			})
+		})
+	}
 }

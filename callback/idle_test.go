@@ -2,7 +2,6 @@ package callback_test
 
 import (
 	"fmt"
-	"iter"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -18,11 +17,11 @@ func TestIdleMemory(t *testing.T) {
 	long(t)
 	synctest.Test(t, func(t *testing.T) {
 		const n, sets, most = 100_000, 10, 2048
-		w := newWorld(t, callback.Options{})
+		w := newWorld(t, callback.Options{}, 0)
 		w.lose(func(int) bool { return true })
 		w.pass(time.Second)
 		before, goroutines := heapBytes(), runtime.NumGoroutine()
-		w.store.load = func(shard int) iter.Seq2[subscription.Record, error] {
+		w.store.onLoad(func(shard int) recordsFunc {
 			return func(yield func(subscription.Record, error) bool) {
 				for i := range n {
 					if i%subscription.Shards == shard && !yield(idleRecord(i, sets), nil) {
@@ -30,10 +29,10 @@ func TestIdleMemory(t *testing.T) {
 					}
 				}
 			}
-		}
+		})
 		w.lose(func(int) bool { return false })
 		w.pass(time.Second)
-		if got := w.gauge("subscriptions"); got != n {
+		if got := w.metric("subscriptions"); got != n {
 			t.Fatalf("got %d subscriptions, want %d", got, n)
 		}
 		per := float64(heapBytes()-before) / n

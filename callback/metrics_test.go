@@ -2,187 +2,184 @@ package callback_test
 
 import (
 	"fmt"
-	"io"
-	"math"
 	"net/http"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/changelog"
-	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/outbound/meter"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
-
-// A reader reads what is on a registry.
-type reader struct {
-	t        *testing.T
-	registry *prometheus.Registry
-}
-
-// is fails the test unless the series have these values, to the millisecond.
-func (r reader) is(want map[string]float64) {
-	r.t.Helper()
-	all := metricstest.Values(r.t, r.registry)
-	for series, v := range want {
-		if got, ok := all[series]; !ok || math.Abs(got-v) > 1e-3 {
-			r.t.Errorf("%s is %v (there: %t), want %v", series, got, ok, v)
-		}
-	}
-}
 
 const (
 	lagChanges = `rshub_follower_lag_changes{kind="callback"}`
 	lagSeconds = `rshub_follower_lag_seconds{kind="callback"}`
 )
 
-func attemptsOf(kind, outcome string) string {
+func attempts(kind, outcome string) string {
 	return fmt.Sprintf("rshub_callback_attempts_total{kind=%q,outcome=%q}", kind, outcome)
 }
 
 func TestMetrics(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := reader{t, prometheus.NewRegistry()}
-		w := newLongWorld(t, callback.Options{Metrics: r.registry, Meter: meter.New(r.registry)})
-		r.is(map[string]float64{
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		w.wantMetrics(map[string]float64{
 			"rshub_callback_claims": subscription.Shards, "rshub_callback_claims_gained_total": subscription.Shards, "rshub_callback_claims_lost_total": 0,
-			"rshub_callback_subscriptions": 0, attemptsOf("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
+			"rshub_callback_subscriptions": 0, attempts("delivery", "timeout"): 0, lagChanges: 0, lagSeconds: 0,
 		})
 
 		w.publish("old", 1)
-		time.Sleep(5 * time.Minute)
-		c, _ := w.subscribed()
-		r.is(map[string]float64{
-			"rshub_callback_subscriptions": 1, `rshub_followers{kind="callback"}`: 1, attemptsOf("verification", "success"): 1,
+		w.pass(5 * time.Minute)
+		c, _ := w.subscriber()
+		w.wantMetrics(map[string]float64{
+			"rshub_callback_subscriptions": 1, `rshub_followers{kind="callback"}`: 1, attempts("verification", "success"): 1,
 			`rshub_callback_attempt_duration_seconds{kind="verification"}`: 1,
 		})
 
-		w.published("a", 2)
-		r.is(map[string]float64{
+		w.publish("a", 2)
+		w.wantMetrics(map[string]float64{
 			`rshub_deliveries_total{kind="callback"}`: 1, `rshub_delivered_changes_total{kind="callback"}`: 2,
-			`rshub_delivered_bytes_total{kind="callback"}`: float64(len(c.last().body)), attemptsOf("delivery", "success"): 1,
+			`rshub_delivered_bytes_total{kind="callback"}`: float64(len(c.last().body)), attempts("delivery", "success"): 1,
 			`rshub_callback_attempt_duration_seconds{kind="delivery"}`: 1, lagChanges: 0, lagSeconds: 0,
 		})
 
-		// What is under way lags, from when it was published.
-		c.says(func(http.ResponseWriter, *http.Request) { time.Sleep(10 * time.Second) })
+		// Changes in a delivery lag from when they were published.
+		c.respond(after(10*time.Second, accept))
 		w.publish("b", 3)
-		time.Sleep(2 * time.Second)
-		r.is(map[string]float64{"rshub_callback_in_flight": 1, lagChanges: 3, lagSeconds: 2, "rshub_callback_failing": 0})
-		c.says(status(500))
+		w.pass(2 * time.Second)
+		w.wantMetrics(map[string]float64{"rshub_callback_in_flight": 1, lagChanges: 3, lagSeconds: 2, "rshub_callback_failing": 0})
+		c.respond(fail)
 		w.publish("c", 1)
 		w.pass(8 * time.Second)
-		r.is(map[string]float64{"rshub_callback_in_flight": 0, lagChanges: 1, lagSeconds: 8, "rshub_callback_failing": 1, attemptsOf("delivery", "server_error"): 1})
+		w.wantMetrics(map[string]float64{
+			"rshub_callback_in_flight": 0, lagChanges: 1, lagSeconds: 8, "rshub_callback_failing": 1, attempts("delivery", "server_error"): 1,
+		})
 
 		// A new change takes the subscription out of the pool of those that fail.
-		w.published("d", 1)
-		r.is(map[string]float64{lagChanges: 2, lagSeconds: 8, "rshub_callback_retries_total": 0})
-		time.Sleep(5 * time.Minute)
-		failed := int(metricstest.Values(t, r.registry)[attemptsOf("delivery", "server_error")])
-		r.is(map[string]float64{"rshub_callback_retries_total": float64(failed - 1), lagSeconds: 308})
-		c.says(nil)
-		time.Sleep(6 * time.Minute)
-		r.is(map[string]float64{"rshub_callback_retries_total": float64(failed), "rshub_callback_failing": 0, lagChanges: 0, lagSeconds: 0})
+		w.publish("d", 1)
+		w.wantMetrics(map[string]float64{lagChanges: 2, lagSeconds: 8, "rshub_callback_retries_total": 0})
+		w.pass(5 * time.Minute)
+		failed := metricstest.Values(t, w.metrics)[attempts("delivery", "server_error")]
+		w.wantMetrics(map[string]float64{"rshub_callback_retries_total": failed - 1, lagSeconds: 308})
+		c.respond(accept)
+		w.pass(6 * time.Minute)
+		w.wantMetrics(map[string]float64{"rshub_callback_retries_total": failed, "rshub_callback_failing": 0, lagChanges: 0, lagSeconds: 0})
 	})
 }
 
-// A hub that was just started knows of a subscription that is behind only the time of
-// its last delivery.
+// A hub that was just started only knows the time of the last delivery of a subscription that is behind.
 func TestMetricsAfterAStart(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: make prove PART=long")
-	}
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c, _ := w.subscribed()
-		w.published("a", 1)
-		c.says(status(500))
-		time.Sleep(time.Hour)
+	long(t)
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscriber()
+		w.publish("a", 1)
+		c.respond(fail)
+		w.pass(time.Hour)
 		w.publish("b", 1)
-		time.Sleep(time.Hour)
-		w.shutdown()
-		r := reader{t, prometheus.NewRegistry()}
-		w.start(callback.Options{Metrics: r.registry})
-		r.is(map[string]float64{"rshub_callback_failing": 1, lagChanges: 1, lagSeconds: 7200})
-		time.Sleep(6 * time.Minute) // longer than any wait for a try
-		if got := metricstest.Values(t, r.registry)[lagSeconds]; got < 3960 || got > 3961 {
-			t.Errorf("after an attempt the lag is %v seconds", got)
+		w.pass(time.Hour)
+		w.restart()
+		w.wantMetrics(map[string]float64{"rshub_callback_failing": 1, lagChanges: 1, lagSeconds: 7200})
+		w.pass(6 * time.Minute) // longer than any wait for a retry
+		if got := metricstest.Values(t, w.metrics)[lagSeconds]; got < 3960 || got > 3961 {
+			t.Errorf("%s after an attempt = %v, want 3960", lagSeconds, got)
 		}
 	})
 }
 
 func TestMetricsOfEnds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := reader{t, prometheus.NewRegistry()}
-		w := newLongWorld(t, callback.Options{Metrics: r.registry, Meter: meter.New(r.registry)})
-		ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
-
-		c := w.listen("unsubscribes.example")
-		w.subscribe(c)
-		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url})
-		r.is(map[string]float64{ended("unsubscribed"): 1, attemptsOf("verification", "success"): 2, "rshub_callback_subscriptions": 0})
-
-		c = w.listen("removed.example")
-		w.subscribe(c)
-		w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-		r.is(map[string]float64{ended("removed"): 1, attemptsOf("denial", "success"): 1})
-		if why := c.question().Get("hub.reason"); !strings.Contains(why, "operator") {
-			t.Errorf("the callback is told %q", why)
-		}
-
-		c = w.listen("gone.example")
-		w.subscribe(c)
-		c.says(status(410))
-		w.published("a", 1)
-		r.is(map[string]float64{ended("gone"): 1, attemptsOf("delivery", "gone"): 1, lagChanges: 0})
-
-		c = w.listen("expires.example")
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 300 * time.Second})
-		c.agrees(status(404))
-		time.Sleep(301 * time.Second)
-		r.is(map[string]float64{ended("lease"): 1, attemptsOf("denial", "client_error"): 1})
-
-		c = w.listen("refuses.example")
-		c.agrees(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "what?") })
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
-		r.is(map[string]float64{attemptsOf("verification", "other"): 1, "rshub_callback_subscriptions": 0})
-	})
+	ended := func(reason string) string { return fmt.Sprintf("rshub_callback_ended_total{reason=%q}", reason) }
+	for _, tt := range []struct {
+		name string
+		end  func(w *world, c *receiver)
+		want []string // metrics that are 1
+	}{
+		{"unsubscribed", func(w *world, c *receiver) { w.do(subscription.Unsubscribe, c) }, []string{ended("unsubscribed")}},
+		{"removed", func(w *world, c *receiver) { w.do(subscription.Remove, c) }, []string{ended("removed"), attempts("denial", "success")}},
+		{"gone", func(w *world, c *receiver) {
+			c.respond(status(http.StatusGone))
+			w.publish("a", 1)
+		}, []string{ended("gone"), attempts("delivery", "gone")}},
+		{"lease", func(w *world, c *receiver) {
+			c.verify(status(404))
+			w.pass(301 * time.Second)
+		}, []string{ended("lease"), attempts("denial", "client_error")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+				c := w.receiver("a.example")
+				w.request(c, subscription.Request{Lease: 300 * time.Second})
+				tt.end(w, c)
+				for _, name := range tt.want {
+					w.wantMetrics(map[string]float64{name: 1, "rshub_callback_subscriptions": 0, lagChanges: 0})
+				}
+				if got := c.denials(); tt.name == "removed" && (len(got) != 1 || !strings.Contains(got[0], "operator")) {
+					t.Errorf("denials = %q, want one that names the operator", got)
+				}
+			})
+		})
+	}
 }
 
-func TestMetricsOfGapsAndClaims(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := reader{t, prometheus.NewRegistry()}
-		w := newWorld(t, callback.Options{Metrics: r.registry, Meter: meter.New(r.registry)})
-		ok(t, w.log.Make(t.Context(), "demo", feed.Description{}, 10))
-		w.publish("a", 50)
-		if _, err := w.log.Trim(t.Context(), "demo", changelog.Retention{Count: 20}); err != nil {
-			t.Fatal(err)
-		}
-		c := w.listen("a.example")
-		start := w.head()
-		start.Position, start.Micros = 1, start.Micros-1_000_000
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: start})
-		r.is(map[string]float64{"rshub_callback_gaps_total": 1})
+// An activity notes what it receives.
+type activity struct {
+	outcomes  list[string]
+	delivered atomic.Int64
+}
 
-		if _, err := w.registry.Acquire(t.Context(), []int{id.Shard()}); err != nil { // another hub takes the claim
-			t.Fatal(err)
+func (a *activity) Called(o callback.Outcome) {
+	a.outcomes.add(fmt.Sprintf("%s %s %d %t %q by %s", o.Set, o.Kind, o.Status, o.Final, o.Error, o.By))
+}
+
+func (a *activity) Delivered(_ string, changes int) { a.delivered.Add(int64(changes)) }
+
+// An Activity receives failures with their causes, whether they are final, and successes after them.
+func TestOutcomes(t *testing.T) {
+	a := &activity{}
+	inWorld(t, callback.Options{Activity: a}, func(t *testing.T, w *world) {
+		check := func(step string, want ...string) {
+			t.Helper()
+			if got := a.outcomes.popAll(); !slices.Equal(got, want) {
+				t.Errorf("%s: got outcomes\n%q, want\n%q", step, got, want)
+			}
 		}
-		w.pass(time.Second) // a renewal finds out, and the shard is claimed again
-		r.is(map[string]float64{
-			"rshub_callback_claims_lost_total": 1, "rshub_callback_claims_gained_total": subscription.Shards + 1,
-			"rshub_callback_claims": subscription.Shards, "rshub_callback_subscriptions": 1,
-		})
-		w.shutdown() // gives the claims up
-		r.is(map[string]float64{"rshub_callback_claims_lost_total": 1, "rshub_callback_claims": 0, "rshub_callback_subscriptions": 0})
+		following := func(want callback.Following) {
+			t.Helper()
+			got := w.engine.Following()["demo"]
+			if got.Lag = 0; got != want {
+				t.Errorf("Following() = %+v, want %+v", got, want)
+			}
+		}
+		c := w.receiver("refuses.example")
+		c.verify(text("what?"))
+		w.request(c, subscription.Request{By: bob})
+		check("a wrong challenge", `demo subscribe 200 true "response body: got \"what?\", want the challenge" by token bob`)
+		w.wantMetrics(map[string]float64{attempts("verification", "other"): 1, "rshub_callback_subscriptions": 0})
+
+		c = w.receiver("down.example")
+		c.verify(status(503))
+		w.do(subscription.Subscribe, c)
+		const unavailable = `"response does not confirm: Service Unavailable" by token alice`
+		check("a callback that is down", `demo subscribe 503 false `+unavailable)
+		w.pass(time.Minute)
+		check("it stays down", `demo subscribe 503 false `+unavailable, `demo subscribe 503 true `+unavailable)
+
+		c = w.receiver("good.example")
+		w.subscribe(c)
+		check("a confirmation", `demo subscribe 200 true "" by token alice`)
+		w.publish("a", 2)
+		check("a delivery")
+		c.respond(fail)
+		w.publish("b", 3)
+		check("a failed delivery", `demo deliver 500 false "unsuccessful response: Internal Server Error" by `)
+		following(callback.Following{Subscriptions: 1, Failing: 1, Changes: 3})
+		c.respond(status(200))
+		w.pass(10 * time.Second)
+		check("a success", `demo deliver 200 false "" by `)
+		if n := a.delivered.Load(); n != 5 {
+			t.Errorf("got %d delivered changes, want 5", n)
+		}
+		following(callback.Following{Subscriptions: 1})
 	})
 }

@@ -1,246 +1,100 @@
 package callback_test
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"io"
-	"iter"
+	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/callback/subscription/registrytest"
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/testutil"
 )
 
-// An outage is a registry with its claims that fails for a while.
-type outage struct {
-	registrytest.Disk
-	claimFor time.Duration // how long claims last; zero means as long as those of Disk; never changed
-
-	tight atomic.Bool // it takes no records
-	full  atomic.Bool // it commits nothing
-	down  atomic.Bool // it does nothing at all
-
-	damaged atomic.Bool // what it has cannot be loaded
-
-	lost atomic.Pointer[func(shard int) bool]                  // shards that other hubs have; nil means none
-	load func(shard int) iter.Seq2[subscription.Record, error] // what Load does instead; nil means that it loads
-
-	alone atomic.Bool  // Join gets no answer
-	stuck atomic.Int32 // commits to this shard hang, if it is not 0
-
-	hook atomic.Pointer[func(changes subscription.Changes, commit func() error) error] // what a commit does instead; nil: it commits
-}
-
-func (o *outage) is(failing bool) error {
-	if failing || o.down.Load() {
-		return fmt.Errorf("%w: no answer", feed.ErrUnavailable)
-	}
-	return nil
-}
-
-func (o *outage) isLost(shard int) bool {
-	lost := o.lost.Load()
-	return lost != nil && (*lost)(shard)
-}
-
-func (o *outage) ClaimFor() time.Duration { return cmp.Or(o.claimFor, o.Disk.ClaimFor()) }
-
-func (o *outage) Send(ctx context.Context, r subscription.Request) error {
-	if err := o.is(false); err != nil {
-		return err
-	}
-	return o.Disk.Send(ctx, r)
-}
-
-func (o *outage) Join(ctx context.Context) ([]string, error) {
-	if o.alone.Load() {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	if err := o.is(false); err != nil {
-		return nil, err
-	}
-	return o.Disk.Join(ctx)
-}
-
-func (o *outage) Acquire(ctx context.Context, shards []int) ([]claim.Claim, error) {
-	if err := o.is(false); err != nil {
-		return nil, err
-	}
-	return o.Disk.Acquire(ctx, slices.DeleteFunc(slices.Clone(shards), o.isLost))
-}
-
-func (o *outage) Renew(ctx context.Context, claims []claim.Claim) ([]claim.Claim, error) {
-	if err := o.is(false); err != nil {
-		return nil, err
-	}
-	return o.Disk.Renew(ctx, slices.DeleteFunc(slices.Clone(claims), func(c claim.Claim) bool { return o.isLost(c.Shard) }))
-}
-
-func (o *outage) Release(ctx context.Context, claims []claim.Claim) error {
-	if err := o.is(false); err != nil {
-		return err
-	}
-	return o.Disk.Release(ctx, claims)
-}
-
-func (o *outage) Leave(ctx context.Context) error {
-	if err := o.is(false); err != nil {
-		return err
-	}
-	return o.Disk.Leave(ctx)
-}
-
-func (o *outage) Load(ctx context.Context, shard int) iter.Seq2[subscription.Record, error] {
-	if o.damaged.Load() {
-		return func(yield func(subscription.Record, error) bool) {
-			yield(subscription.Record{}, fmt.Errorf("%w: a bad block", changelog.ErrCorrupt))
-		}
-	}
-	if err := o.is(false); err != nil {
-		return func(yield func(subscription.Record, error) bool) { yield(subscription.Record{}, err) }
-	}
-	if o.load != nil {
-		return o.load(shard)
-	}
-	return o.Disk.Load(ctx, shard)
-}
-
-func (o *outage) Newest(ctx context.Context, shards []int) ([]uint64, error) {
-	if err := o.is(false); err != nil {
-		return make([]uint64, len(shards)), err
-	}
-	return o.Disk.Newest(ctx, shards)
-}
-
-func (o *outage) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]subscription.Request, error) {
-	if err := o.is(false); err != nil {
-		return nil, err
-	}
-	return o.Disk.Inbox(ctx, shard, after, limit)
-}
-
-func (o *outage) Commit(ctx context.Context, c claim.Claim, changes subscription.Changes) error {
-	if n := o.stuck.Load(); n != 0 && c.Shard == int(n) {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	if o.tight.Load() && len(changes.Put) > 0 {
-		return feed.ErrFull
-	}
-	if err := o.is(o.full.Load()); err != nil {
-		return err
-	}
-	commit := func() error { return o.Disk.Commit(ctx, c, changes) }
-	if hook := o.hook.Load(); hook != nil {
-		return (*hook)(changes, commit)
-	}
-	return commit()
-}
-
-// commits sets what a commit does from now on.
-func (o *outage) commits(hook func(changes subscription.Changes, commit func() error) error) {
-	o.hook.Store(&hook)
-}
-
-// A hub that hands a shard over tries to save its progress until that is done, and keeps
-// the claim until then.
+// A hub that hands a shard over keeps its claim and tries to store progress until that succeeds.
 func TestYieldSavesLate(t *testing.T) {
-	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c, id := w.subscribed()
-		time.Sleep(time.Second)
-		w.store.full.Store(true)
-		w.published("a", 3)
-		c.check(0, 3)
-		begin, done := time.Now(), make(chan struct{})
-		go func() {
-			defer close(done)
-			w.shutdown()
-		}()
-		time.Sleep(20 * time.Second) // longer than a claim lasts by itself
+	inWorldOfClaims(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, id := w.subscriber()
+		w.pass(time.Second)
+		w.store.onCommit(noCommits)
+		w.publish("a", 3)
+		c.wantChanges(0, 3)
+		took := make(chan time.Duration, 1)
+		go func() { took <- w.shutdown() }()
+		w.pass(20 * time.Second) // longer than a claim lasts without renewal
 		select {
-		case <-done:
-			t.Fatal("it gave up what it could not save")
+		case <-took:
+			t.Fatal("the hub discarded progress")
 		default:
 		}
-		if n := w.gauge("claims"); n != 1 {
-			t.Errorf("it has %d claims while it waits", n)
+		if n := w.metric("claims"); n != 1 {
+			t.Errorf("got %d claims while the store fails, want 1", n)
 		}
-		w.store.full.Store(false)
-		<-done
-		if took := time.Since(begin); took > 22*time.Second {
-			t.Errorf("it took %v", took)
+		w.store.onCommit(nil)
+		if d := <-took; d > 22*time.Second {
+			t.Errorf("shutdown took %v, want at most 22s", d)
 		}
-		if r := w.saved(id); r.Cursor != w.head() {
-			t.Errorf("saved %v, want %v", r.Cursor, w.head())
+		if got := w.record(id).Cursor; got != w.head() {
+			t.Errorf("stored cursor = %v, want %v", got, w.head())
 		}
-		w.start(callback.Options{})
-		w.settled()
-		c.check(0, 3)
+		w.start()
+		c.wantChanges(0, 3)
 	})
 }
 
-// The store fails while a callback is asked. Once the store is back the subscription is
-// kept, and as long as the claim holds the callback is not asked again.
+// The store fails while a callback is verified. Once the store is back, the subscription is made. The
+// callback is not verified again unless the claim was lost.
 func TestOutageDuringVerification(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		down  func(*outage) *atomic.Bool
-		asked int
+	for _, tt := range []struct {
+		name string
+		set  func(s *faultyStore, down bool)
+		gets int
 	}{
-		{"commits fail", func(o *outage) *atomic.Bool { return &o.full }, 1},
-		{"the claim is lost", func(o *outage) *atomic.Bool { return &o.down }, 2},
+		{"commits fail", func(s *faultyStore, down bool) {
+			if s.onCommit(nil); down {
+				s.onCommit(noCommits)
+			}
+		}, 1},
+		{"claim lost", func(s *faultyStore, down bool) { s.down.Store(down) }, 2},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				fails := test.down(w.store)
-				c := w.listen("a.example")
-				c.agrees(func(w http.ResponseWriter, r *http.Request) {
-					fails.Store(true)
-					_, _ = io.WriteString(w, r.URL.Query().Get("hub.challenge"))
+		t.Run(tt.name, func(t *testing.T) {
+			inWorldOfClaims(t, callback.Options{}, func(t *testing.T, w *world) {
+				c := w.receiver("a.example")
+				c.verify(func(rw http.ResponseWriter, r *http.Request) {
+					tt.set(w.store, true)
+					confirm(rw, r)
 				})
-				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url})
-				c.agrees(nil)
+				id := w.do(subscription.Subscribe, c)
+				c.verify(confirm)
 				w.publish("a", 1)
-				time.Sleep(20 * time.Second)
-				if !w.gone(id) {
-					t.Fatal("it was made while the store failed")
+				w.pass(20 * time.Second)
+				if w.exists(id) {
+					t.Fatal("the subscription was made while the store failed")
 				}
-				if tries, _, asked := c.counts(); tries != 0 || asked != 1 {
-					t.Errorf("%d deliveries and %d questions while the store failed", tries, asked)
-				}
-				fails.Store(false)
+				c.wantRequests(0, 1)
+				tt.set(w.store, false)
 				w.pass(10 * time.Second)
-				c.check(0, 1)
-				if w.gone(id) || c.questions() != test.asked {
-					t.Errorf("gone %v, asked %d times, want %d", w.gone(id), c.questions(), test.asked)
-				}
-				w.noRequests(id)
+				c.wantChanges(0, 1)
+				c.wantRequests(1, tt.gets)
+				w.record(id)
+				w.wantEmptyInbox(id)
 			})
 		})
 	}
 }
 
-// TestClaimsEndTogether checks that claims on all shards that end together are not logged one by one.
+// Claims on all shards that end together are not logged one by one.
 func TestClaimsEndTogether(t *testing.T) {
 	var log testutil.Log
-	inWorld(t, callback.Options{Logger: log.Logger(slog.LevelInfo)}, func(t *testing.T, w *world) {
-		time.Sleep(time.Second)
+	inWorldOfClaims(t, callback.Options{Logger: log.Logger(slog.LevelInfo)}, func(t *testing.T, w *world) {
+		w.pass(time.Second)
 		w.store.down.Store(true)
-		time.Sleep(time.Minute)
-		if n := w.gauge("claims"); n != 0 {
+		w.pass(time.Minute)
+		if n := w.metric("claims"); n != 0 {
 			t.Fatalf("got %d claims, want 0", n)
 		}
 		// Both the shards and the Keeper notice that claims ended; each logs that once.
@@ -252,77 +106,143 @@ func TestClaimsEndTogether(t *testing.T) {
 	})
 }
 
-// A subscription that is to end while the store fails gets nothing more, and ends once
-// the store is back.
+// A subscription that has to end while the store fails receives nothing more, and ends once the store is
+// back.
 func TestOutageAtTheEnd(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c, id := w.subscribed()
-		c.says(status(410))
-		w.store.full.Store(true)
+		c, id := w.subscriber()
+		c.respond(status(http.StatusGone))
+		w.store.onCommit(noCommits)
 		w.publish("a", 1)
-		time.Sleep(time.Second)
+		w.pass(time.Second)
 		w.publish("b", 1)
-		time.Sleep(10 * time.Second)
-		if tries, _, _ := c.counts(); tries != 1 || w.gone(id) {
-			t.Errorf("%d tries; gone %v", tries, w.gone(id))
-		}
-		w.store.full.Store(false)
+		w.pass(10 * time.Second)
+		c.wantRequests(1, 1)
+		w.record(id)
+		w.store.onCommit(nil)
 		w.pass(2 * time.Second)
-		if tries, _, _ := c.counts(); tries != 1 || !w.gone(id) {
-			t.Errorf("afterwards %d tries; gone %v", tries, w.gone(id))
+		c.wantRequests(1, 1)
+		if w.exists(id) {
+			t.Error("the subscription still exists")
 		}
 	})
 }
 
-// A part of the store that does not answer costs no claims of others.
+// A store that does not answer Join costs no claims.
 func TestJoinHangs(t *testing.T) {
-	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c, _ := w.subscribed()
-		w.store.alone.Store(true)
-		time.Sleep(20 * time.Second)
-		w.published("a", 1)
-		c.check(0, 1)
-		if lost := w.gauge("claims_lost_total"); lost != 0 {
-			t.Errorf("%v claims were lost", lost)
+	inWorldOfClaims(t, callback.Options{}, func(t *testing.T, w *world) {
+		c, _ := w.subscriber()
+		w.store.joinHangs.Store(true)
+		w.pass(20 * time.Second)
+		w.publish("a", 1)
+		c.wantChanges(0, 1)
+		if n := w.metric("claims_lost_total"); n != 0 {
+			t.Errorf("got %d lost claims, want 0", n)
 		}
 	})
 }
 
-// A shard whose commits hang delays the progress of no other.
+// A shard whose commits hang delays the progress of no other shard.
 func TestOneShardHangs(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		stuck, good := w.listen("a.example"), w.listen("b.example")
-		other, id := w.subscribe(stuck), w.subscribe(good)
-		time.Sleep(time.Second)
-		w.store.stuck.Store(int32(other.Shard()))
+		hanging, good := w.subscribe(w.receiver("a.example")), w.subscribe(w.receiver("b.example"))
+		w.pass(time.Second)
+		w.store.onCommit(func(ctx context.Context, shard int, _ subscription.Changes, commit func() error) error {
+			if shard != hanging.Shard() {
+				return commit()
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
 		w.publish("a", 1)
-		time.Sleep(time.Second) // the commit hangs
+		w.pass(time.Second) // the commit hangs
 		w.publish("b", 1)
 		w.pass(saveEvery)
-		if r := w.saved(id); r.Cursor != w.head() {
-			t.Errorf("saved %v, want %v", r.Cursor, w.head())
+		if got := w.record(good).Cursor; got != w.head() {
+			t.Errorf("stored cursor = %v, want %v", got, w.head())
 		}
-		w.store.stuck.Store(0)
+		w.store.onCommit(nil)
 		w.pass(7 * time.Second)
-		if r := w.saved(other); r.Cursor != w.head() {
-			t.Errorf("afterwards %v, want %v", r.Cursor, w.head())
+		if got := w.record(hanging).Cursor; got != w.head() {
+			t.Errorf("stored cursor of the shard that hung = %v, want %v", got, w.head())
 		}
 	})
 }
 
-// A shard that cannot be read is not taken for an empty one.
+// A shard that cannot be read is not mistaken for an empty one.
 func TestDamagedStore(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c, _ := w.subscribed()
+		c, _ := w.subscriber()
 		w.crash()
 		w.publish("a", 3)
-		w.store.damaged.Store(true)
-		w.start(callback.Options{})
-		time.Sleep(10 * time.Second)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		time.Sleep(10 * time.Second)
-		w.store.damaged.Store(false)
+		w.store.onLoad(damaged)
+		w.start()
+		w.pass(10 * time.Second)
+		w.request(c, subscription.Request{Start: w.head()})
+		w.pass(10 * time.Second)
+		w.store.onLoad(nil)
 		w.pass(time.Minute)
-		c.check(0, 3)
+		c.wantChanges(0, 3)
+	})
+}
+
+// A store that takes no records delays renewals, and nothing else.
+func TestFullStore(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c := w.receiver("a.example")
+		url := c.url
+		renew := func(n int) (id subscription.ID) {
+			t.Helper()
+			for i := range n {
+				c.url = url + "?n=" + string(rune('0'+i))
+				id = w.request(c, subscription.Request{Start: w.head()})
+			}
+			return id
+		}
+		renew(9)
+		w.publish("a", 1)
+		w.store.onCommit(noRecords)
+		renew(8) // as many as the host has permits
+		w.publish("b", 1)
+		w.pass(5 * time.Minute)
+		c.wantRequests(18, 17)
+		if n := w.metric("in_flight"); n != 0 {
+			t.Errorf("got %d calls in flight, want 0", n)
+		}
+		w.store.onCommit(nil)
+		w.pass(2 * time.Second)
+		c.wantRequests(18, 17)
+		if r := w.record(subscription.NewID("demo", "", url+"?n=0")); r.Renewed.IsZero() || len(r.Last) != 4 {
+			t.Errorf("got %d attempts, renewed at %v; want 4 and a renewal", len(r.Last), r.Renewed)
+		}
+
+		// The hub hands the shard over, and the next hub verifies again.
+		w.store.onCommit(noRecords)
+		renew(1)
+		if d := w.shutdown(); d > time.Second {
+			t.Errorf("shutdown took %v, want at most 1s", d)
+		}
+		w.store.onCommit(nil)
+		w.start()
+		w.pass(time.Second)
+		c.wantRequests(18, 19)
+	})
+}
+
+// A removal deletes a record that the hub does not know: the response to its commit was lost.
+func TestRemoveUnknownRecord(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c := w.receiver("a.example")
+		w.store.onCommit(func(_ context.Context, _ int, _ subscription.Changes, commit func() error) error {
+			return errors.Join(feed.ErrUnknown, commit())
+		})
+		id := w.do(subscription.Subscribe, c)
+		w.store.onCommit(nil)
+		w.record(id) // operators see it
+		w.do(subscription.Remove, c)
+		w.pass(time.Minute)
+		if w.exists(id) {
+			t.Error("the record still exists")
+		}
 	})
 }

@@ -1,8 +1,6 @@
 package callback_test
 
 import (
-	"net/http"
-	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -12,50 +10,44 @@ import (
 	"github.com/rshub/rshub/callback/subscription/registrytest"
 )
 
-// stranger is a caller without a token.
-var stranger = subscription.ByAddress(netip.MustParseAddr("192.0.2.66"))
-
-// A callback confirms everything. A stranger's request changes nothing of the
-// subscription but the end of its lease, also when it was accepted before there was one.
+// A callback confirms everything. A stranger's request changes nothing of the subscription but the end of its
+// lease, even if it was accepted before the subscription was made.
 func TestStrangersRenewal(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c := w.listen("a.example")
-		c.agrees(status(http.StatusServiceUnavailable)) // so that both requests wait
-		own := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Lease: time.Hour}
-		id := w.sent(own)
-		theirs := subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "theirs"}, Lease: 2 * time.Hour, By: stranger}
-		w.sent(theirs)
-		c.agrees(nil)
+		c := w.receiver("a.example")
+		c.verify(status(503)) // so that both requests wait
+		own := subscription.Request{Terms: secret("own"), Lease: time.Hour}
+		id := w.request(c, own)
+		theirs := subscription.Request{Terms: secret("theirs"), Lease: 2 * time.Hour, By: stranger}
+		w.request(c, theirs)
+		c.verify(confirm)
 		w.pass(time.Minute)
-		check := func(what string, left time.Duration) {
+		check := func(step string) {
 			t.Helper()
-			r := w.saved(id)
-			if got := time.Until(r.LeaseEnd); r.Secret != "own" || r.By != subscription.ByToken("alice") || got > left || got < left-time.Minute {
-				t.Errorf("%s: saved is %+v, which ends in %v", what, r.Subscription, got)
+			r := w.record(id)
+			if left := time.Until(r.LeaseEnd); r.Secret != "own" || r.By != alice || left > time.Hour || left < 59*time.Minute {
+				t.Errorf("%s: subscription = %+v, want that of alice, for an hour", step, r.Subscription)
 			}
-			w.published("a", 1)
-			if d := c.last(); d.header.Get("X-Hub-Signature") != signed("own", d.body) {
-				t.Errorf("%s: the signature is %q", what, d.header.Get("X-Hub-Signature"))
-			}
+			w.publish("a", 1)
+			c.last().wantSignature(t, "own")
 			w.pass(saveEvery)
-			w.noRequests(id)
+			w.wantEmptyInbox(id)
 		}
-		check("both waited", time.Hour)
-		asked := c.questions()
-		for _, secret := range []string{"", "theirs"} {
-			theirs.Secret = secret
-			w.sent(theirs)
-			check("with the secret "+secret, time.Hour)
+		check("both waited")
+		gets := c.gets.len()
+		for _, s := range []string{"", "theirs"} {
+			theirs.Terms = secret(s)
+			w.request(c, theirs)
+			check("renewal with secret " + s)
 		}
-		if n := c.questions() - asked; n != 0 {
-			t.Errorf("the callback was asked %d times", n)
+		if n := c.gets.len() - gets; n != 0 {
+			t.Errorf("got %d verifications, want 0", n)
 		}
-		// Who knows the secret may also shorten the lease.
-		for _, lease := range []time.Duration{3 * time.Hour, 2 * time.Hour} {
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Lease: lease, By: stranger, Token: "wrong"})
-			granted := c.question().Get("hub.lease_seconds")
-			if want := map[time.Duration]string{3 * time.Hour: "10800", 2 * time.Hour: "7200"}[lease]; granted != want {
-				t.Errorf("for %v, %s s are granted", lease, granted)
+		// A stranger who knows the secret may also shorten the lease.
+		for lease, want := range map[time.Duration]string{3 * time.Hour: "10800", 2 * time.Hour: "7200"} {
+			w.request(c, subscription.Request{Terms: secret("own"), Lease: lease, By: stranger, Token: "wrong"})
+			if got := c.query().Get("hub.lease_seconds"); got != want {
+				t.Errorf("hub.lease_seconds = %s, want %s", got, want)
 			}
 		}
 	})
@@ -66,13 +58,13 @@ func TestStrangersRequest(t *testing.T) {
 	for name, terms := range registrytest.Terms(t) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c := w.listen("a.example")
-				c.agrees(status(http.StatusServiceUnavailable)) // so that both requests wait
-				id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour})
-				w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour, Terms: terms, By: stranger})
-				c.agrees(nil)
+				c := w.receiver("a.example")
+				c.verify(status(503)) // so that both requests wait
+				id := w.request(c, subscription.Request{Lease: time.Hour})
+				w.request(c, subscription.Request{Lease: time.Hour, Terms: terms, By: stranger})
+				c.verify(confirm)
 				w.pass(time.Minute)
-				if r := w.saved(id); !reflect.DeepEqual(r.Terms, subscription.Terms{}) || r.By != subscription.ByToken("alice") {
+				if r := w.record(id); !reflect.DeepEqual(r.Terms, subscription.Terms{}) || r.By != alice {
 					t.Errorf("got terms %+v by %s, want none by alice", r.Terms, r.By)
 				}
 			})
@@ -80,21 +72,24 @@ func TestStrangersRequest(t *testing.T) {
 	}
 }
 
-// Without a secret a stranger can prolong a lease, but not shorten it, and the callback is
-// told the lease that it has.
+// Without a secret a stranger can prolong a lease, but not shorten it, and the callback is told its lease.
 func TestStrangersLease(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c := w.listen("a.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: time.Hour})
-		for _, lease := range []time.Duration{5 * time.Minute, 2 * time.Hour} {
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: lease, By: stranger})
-			want := max(lease, time.Hour)
-			if r := w.saved(id); time.Until(r.LeaseEnd) != want || r.By != subscription.ByToken("alice") {
-				t.Errorf("saved is %+v", r.Subscription)
+		c := w.receiver("a.example")
+		id := w.request(c, subscription.Request{Lease: time.Hour})
+		for _, tt := range []struct {
+			lease, want time.Duration
+			seconds     string
+		}{
+			{5 * time.Minute, time.Hour, "3600"},
+			{2 * time.Hour, 2 * time.Hour, "7200"},
+		} {
+			w.request(c, subscription.Request{Lease: tt.lease, By: stranger})
+			if r := w.record(id); time.Until(r.LeaseEnd) != tt.want || r.By != alice {
+				t.Errorf("subscription after a renewal for %v = %+v, want that of alice for %v", tt.lease, r.Subscription, tt.want)
 			}
-			granted := c.question().Get("hub.lease_seconds")
-			if want := map[time.Duration]string{time.Hour: "3600", 2 * time.Hour: "7200"}[want]; granted != want {
-				t.Errorf("granted are %s s", granted)
+			if got := c.query().Get("hub.lease_seconds"); got != tt.seconds {
+				t.Errorf("hub.lease_seconds = %s, want %s", got, tt.seconds)
 			}
 		}
 	})

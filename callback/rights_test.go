@@ -1,11 +1,10 @@
 package callback_test
 
 import (
-	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/rshub/rshub/callback"
@@ -17,8 +16,13 @@ import (
 type register struct {
 	mu      sync.Mutex
 	version uint64
-	until   map[string]time.Time // by Request.By; callers that are not here have no rights
-	asked   int
+	until   map[string]time.Time // by Request.By; other callers have no rights
+	calls   int
+}
+
+// newRegister returns a register in which alice and bob have rights.
+func newRegister() *register {
+	return &register{until: map[string]time.Time{alice: {}, bob: {}}}
 }
 
 func (r *register) Version() uint64 {
@@ -30,7 +34,7 @@ func (r *register) Version() uint64 {
 func (r *register) May(by, _ string, _ bool, _ string) (until time.Time, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.asked++
+	r.calls++
 	until, ok := r.until[by]
 	if !ok {
 		return time.Time{}, "the token is gone"
@@ -52,423 +56,312 @@ func (r *register) remove(by string) {
 	delete(r.until, by)
 }
 
-var alice, bob = subscription.ByToken("alice"), subscription.ByToken("bob")
-
-func newRegister() *register {
-	return &register{until: map[string]time.Time{alice: {}, bob: {}}}
+// popCalls returns the calls of May since popCalls was last called.
+func (r *register) popCalls() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n, r.calls = r.calls, 0
+	return n
 }
 
-// denied returns the reasons that a callback was told.
-func (c *callee) denied() (reasons []string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, r := range c.asked {
-		if q := r.URL.Query(); q.Get("hub.mode") == "denied" {
-			reasons = append(reasons, q.Get("hub.reason"))
-		}
-	}
-	return reasons
+// inWorldWithRights runs a test in a world with a register.
+func inWorldWithRights(t *testing.T, test func(t *testing.T, w *world, r *register)) {
+	t.Helper()
+	r := newRegister()
+	inWorld(t, callback.Options{Rights: r}, func(t *testing.T, w *world) { test(t, w, r) })
 }
 
-func deliveries(c *callee) int { tries, _, _ := c.counts(); return tries }
+// ended reports whether a subscription has ended and its record is left.
+func (w *world) ended(id subscription.ID) bool {
+	w.t.Helper()
+	return !w.record(id).Ended.IsZero()
+}
 
-// A subscription may be removed before the hub has looked at the rights of whoever made it.
-func TestRemovedBeforeRightsAreLookedAt(t *testing.T) {
-	inWorld(t, callback.Options{Rights: newRegister()}, func(t *testing.T, w *world) {
-		c := w.listen("quick.example")
+// A subscription may be removed before the rights of its maker are checked.
+func TestRemovedBeforeRightsAreChecked(t *testing.T) {
+	inWorldWithRights(t, func(t *testing.T, w *world, _ *register) {
+		c := w.receiver("quick.example")
 		w.publish("a", 1)
 		for range 3 {
-			id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-			w.saved(id)
-			w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-			time.Sleep(2 * rightsEvery)
+			w.subscribe(c)
+			w.do(subscription.Remove, c)
+			w.pass(2 * rightsEvery)
 		}
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		before := deliveries(c)
-		w.published("b", 1)
-		if n := deliveries(c) - before; n != 1 {
-			t.Errorf("the next subscription gets %d deliveries", n)
+		w.subscribe(c)
+		w.publish("b", 1)
+		if n := c.posts.len(); n != 1 {
+			t.Errorf("got %d deliveries to the last subscription, want 1", n)
 		}
 	})
 }
 
-// When the rights of a caller end, its subscriptions do, within ten seconds, also those that
-// wait, fail, or have a delivery under way. Those of others go on. The callback is told, the
-// record stays for operators, and a new request makes a new subscription.
+// When the rights of a caller end, its subscriptions end within ten seconds, even those that wait, fail, or have
+// a delivery in flight, but not those of others. The callback is notified, the record stays for operators, and a
+// new request makes a new subscription.
 func TestRightsEnd(t *testing.T) {
-	r := newRegister()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{Rights: r})
-		idle, failing, slow, other := w.listen("idle.example"), w.listen("failing.example"), w.listen("slow.example"), w.listen("other.example")
-		failing.says(status(http.StatusInternalServerError))
-		slow.says(hang)
+	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
+		idle, failing, slow := w.receiver("idle.example"), w.receiver("failing.example"), w.receiver("slow.example")
+		all, other := []*receiver{idle, failing, slow}, w.receiver("other.example")
+		failing.respond(fail)
+		slow.respond(hang)
 		w.publish("a", 1)
 		var ids []subscription.ID
-		for _, c := range []*callee{idle, failing, slow} {
-			ids = append(ids, w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: "own"}, Start: w.head(), Lease: 5 * time.Minute}))
+		for _, c := range all {
+			ids = append(ids, w.request(c, subscription.Request{Terms: secret("own"), Start: w.head(), Lease: 5 * time.Minute}))
 		}
-		theirs := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: other.url, By: bob, Start: w.head()})
+		otherID := w.request(other, subscription.Request{By: bob, Start: w.head()})
 		w.publish("b", 1)
-		time.Sleep(3 * time.Second)
-		before := deliveries(idle) + deliveries(failing) + deliveries(slow)
+		w.pass(3 * time.Second)
+		deliveries := func() int { return idle.posts.len() + failing.posts.len() + slow.posts.len() }
+		before := deliveries()
 
 		r.remove(alice)
-		w.published("c", 1) // a delivery asks for rights itself
-		if n := deliveries(idle) + deliveries(failing) + deliveries(slow) - before; n != 0 {
-			t.Errorf("%d deliveries after the rights ended", n)
-		}
-		time.Sleep(10 * time.Second)
+		w.publish("c", 1) // a delivery checks rights itself
+		w.pass(10 * time.Second)
 		w.publish("d", 1)
-		time.Sleep(time.Minute)
-		for i, c := range []*callee{idle, failing, slow} {
-			record := w.saved(ids[i])
-			if record.Ended.IsZero() || time.Since(record.Ended) < time.Minute-time.Second || record.Why != "the token is gone" || record.Secret != "" || record.By != alice || record.LeaseEnd.After(time.Now().Add(5*time.Minute)) {
-				t.Errorf("%s: saved is %+v", c.url, record.Subscription)
+		w.pass(time.Minute)
+		if n := deliveries() - before; n != 0 {
+			t.Errorf("got %d deliveries after the rights ended, want 0", n)
+		}
+		for i, c := range all {
+			got := w.record(ids[i]).Subscription
+			if age := time.Since(got.Ended); age < 59*time.Second || age > 71*time.Second || got.Why != "the token is gone" || got.Secret != "" || got.By != alice || got.LeaseEnd.After(time.Now().Add(5*time.Minute)) {
+				t.Errorf("%s: subscription = %+v, want one of alice that ended", c.url, got)
 			}
-			if got := c.denied(); len(got) != 1 || got[0] != "the token is gone" {
-				t.Errorf("%s: it was denied %q", c.url, got)
+			if got := c.denials(); !slices.Equal(got, []string{"the token is gone"}) {
+				t.Errorf("%s: denials = %q, want one", c.url, got)
 			}
 		}
-		if n := deliveries(idle) + deliveries(failing) + deliveries(slow) - before; n != 0 {
-			t.Errorf("%d deliveries after the rights ended", n)
-		}
-		if got := other.locs(); len(got) != 3 || !w.saved(theirs).Ended.IsZero() {
-			t.Errorf("the other got %v", got)
+		if got := other.names(); got != "b/0 c/0 d/0" || w.ended(otherID) {
+			t.Errorf("the subscription of bob received %s, want b/0 c/0 d/0", got)
 		}
 
-		// Another hub sees what ended, too. Somebody else may subscribe the callback now.
-		w.shutdown()
-		w.start(callback.Options{Rights: r})
-		w.published("e", 1)
-		again := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: idle.url, By: bob, Start: w.head()})
-		if record := w.saved(again); !record.Ended.IsZero() || record.Why != "" || record.By != bob || again != ids[0] {
-			t.Errorf("made anew is %+v", record.Subscription)
+		// Another hub knows what ended, too. Another caller may subscribe the callback.
+		w.restart()
+		w.publish("e", 1)
+		again := w.request(idle, subscription.Request{By: bob, Start: w.head()})
+		if got := w.record(again).Subscription; !got.Ended.IsZero() || got.Why != "" || got.By != bob || again != ids[0] {
+			t.Errorf("new subscription = %+v, want that of bob", got)
 		}
-		w.published("f", 1)
-		if got := idle.locs(); len(got) != 2 || !strings.HasPrefix(got[1], "f") {
-			t.Errorf("it got %v", got)
+		w.publish("f", 1)
+		if got := idle.names(); got != "b/0 f/0" {
+			t.Errorf("received %s, want b/0 f/0", got)
 		}
-		w.sent(subscription.Request{Mode: subscription.Remove, Callback: failing.url})
-		if !w.gone(ids[1]) {
-			t.Error("an operator cannot remove what has ended")
+		if w.do(subscription.Remove, failing); w.exists(ids[1]) {
+			t.Error("an operator cannot remove a subscription that ended")
 		}
 		w.pass(5 * time.Minute)
-		if !w.gone(ids[2]) || w.gone(again) || len(slow.denied()) != 1 {
-			t.Errorf("after its lease it is gone: %v; denied %v", w.gone(ids[2]), slow.denied())
+		if w.exists(ids[2]) || !w.exists(again) || len(slow.denials()) != 1 {
+			t.Errorf("after the lease: record exists: %t, new subscription exists: %t, denials = %q", w.exists(ids[2]), w.exists(again), slow.denials())
 		}
 	})
 }
 
-// Subscriptions that nothing happens to cost nothing: rights are asked for when they change,
-// and when something is delivered.
+// Rights are checked when they change and at deliveries, so idle subscriptions cost nothing.
 func TestRightsOfIdle(t *testing.T) {
-	r := newRegister()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{Rights: r})
+	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
 		for i := range 20 {
-			w.subscribe(w.listen(string(rune('a'+i)) + ".example"))
+			w.subscribe(w.receiver(string(rune('a'+i)) + ".example"))
 		}
-		time.Sleep(2 * rightsEvery)
-		asked := func() int { r.mu.Lock(); defer r.mu.Unlock(); return r.asked }
-		before := asked()
-		time.Sleep(5 * time.Minute)
-		if n := asked() - before; n != 0 {
-			t.Errorf("%d questions in five minutes", n)
+		w.pass(2 * rightsEvery)
+		r.popCalls()
+		w.pass(5 * time.Minute)
+		if n := r.popCalls(); n != 0 {
+			t.Errorf("got %d checks in five minutes, want 0", n)
 		}
 		r.set("token carol", time.Time{})
-		time.Sleep(2 * rightsEvery)
-		if n := asked() - before; n != 20 {
-			t.Errorf("%d questions after a change", n)
+		w.pass(2 * rightsEvery)
+		if n := r.popCalls(); n != 20 {
+			t.Errorf("got %d checks after a change, want 20", n)
 		}
 	})
 }
 
-// A lease ends when the token expires, also if that is later than when it was granted made
-// sooner, and a newer token prolongs it.
+// A lease ends when the token expires, even if that is made earlier after the lease was granted. A newer token
+// prolongs it.
 func TestTokenExpires(t *testing.T) {
-	r := newRegister()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{Rights: r})
-		c := w.listen("a.example")
-		begin := time.Now()
-		ask := func(until time.Time) subscription.ID {
-			defer w.settled()
-			return w.send(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Lease: 10 * time.Hour, Until: until})
+	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
+		c := w.receiver("a.example")
+		start := time.Now()
+		request := func(by string, until time.Time) subscription.ID {
+			return w.request(c, subscription.Request{Start: w.head(), Lease: 10 * time.Hour, By: by, Until: until})
 		}
-		granted := func() string { return c.question().Get("hub.lease_seconds") }
-		id := ask(begin.Add(5 * time.Minute))
-		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(5*time.Minute)) || granted() != "300" {
-			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
+		wantLease := func(id subscription.ID, end time.Time, seconds string) {
+			t.Helper()
+			if got := w.record(id).LeaseEnd; !got.Equal(end) {
+				t.Errorf("lease ends at %v, want %v", got, end)
+			}
+			if got := c.query().Get("hub.lease_seconds"); got != seconds {
+				t.Errorf("hub.lease_seconds = %s, want %s", got, seconds)
+			}
 		}
-		ask(begin.Add(10 * time.Minute))
-		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(10*time.Minute)) || granted() != "600" {
-			t.Errorf("granted is %s s, until %v", granted(), got.LeaseEnd)
-		}
-		// Somebody else cannot prolong it beyond that.
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Lease: 10 * time.Hour, By: bob})
-		if got := w.saved(id); !got.LeaseEnd.Equal(begin.Add(10 * time.Minute)) {
-			t.Errorf("somebody else has prolonged it to %v", got.LeaseEnd)
-		}
-		r.set(alice, begin.Add(3*time.Minute))
+		id := request(alice, start.Add(5*time.Minute))
+		wantLease(id, start.Add(5*time.Minute), "300")
+		request(alice, start.Add(10*time.Minute))
+		wantLease(id, start.Add(10*time.Minute), "600")
+		request(bob, time.Time{}) // cannot prolong it beyond that
+		wantLease(id, start.Add(10*time.Minute), "600")
+		r.set(alice, start.Add(3*time.Minute))
 		w.pass(3*time.Minute + 2*time.Second)
-		if got := c.denied(); !w.gone(id) || len(got) != 1 || !strings.HasPrefix(got[0], "lease expired") {
-			t.Errorf("after the token has expired, it is gone: %v; it was denied %q", w.gone(id), got)
+		if got := c.denials(); w.exists(id) || len(got) != 1 || !strings.HasPrefix(got[0], "lease expired") {
+			t.Errorf("after the end of the token: subscription exists: %t, denials = %q; want one that it expired", w.exists(id), got)
 		}
-		// A request that is carried out too late makes nothing.
-		c.agrees(status(http.StatusServiceUnavailable))
-		ask(time.Now().Add(time.Second))
-		c.agrees(nil)
+		// A request that is executed after the end of its token makes nothing.
+		c.verify(status(503))
+		request(alice, time.Now().Add(time.Second))
+		c.verify(confirm)
 		w.pass(unsureFor + time.Minute)
-		if got := c.denied(); !w.gone(id) || len(got) != 2 {
-			t.Errorf("it was denied %q", got)
+		if got := c.denials(); w.exists(id) || len(got) != 2 {
+			t.Errorf("after a late request: subscription exists: %t, denials = %q; want two", w.exists(id), got)
 		}
 	})
 }
 
-// An operator may move the end of a token. What the lease was granted for stays as it was.
+// An operator may change the end of a token. The lease that was granted stays as it was.
 func TestTokenExpiresLater(t *testing.T) {
-	r := newRegister()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{Rights: r})
-		c := w.listen("a.example")
+	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
+		c := w.receiver("a.example")
 		w.publish("a", 1)
-		begin := time.Now()
-		ask := func(mode subscription.Mode, by string) subscription.ID {
-			defer w.settled()
-			return w.send(subscription.Request{Mode: mode, Callback: c.url, Start: w.head(), Lease: 10 * time.Hour, By: by})
-		}
-		id := ask(subscription.Subscribe, alice)
-		r.set(alice, begin.Add(5*time.Minute))
-		time.Sleep(2 * rightsEvery)
-		ask(subscription.Retry, alice)
-		if got := w.saved(id).LeaseEnd; !got.Equal(begin.Add(10 * time.Hour)) {
-			t.Errorf("what is kept ends at %v", got)
+		start := time.Now()
+		id := w.request(c, subscription.Request{Start: w.head(), Lease: 10 * time.Hour})
+		r.set(alice, start.Add(5*time.Minute))
+		w.pass(2 * rightsEvery)
+		w.do(subscription.Retry, c)
+		if got := w.record(id).LeaseEnd; !got.Equal(start.Add(10 * time.Hour)) {
+			t.Errorf("stored lease ends at %v, want %v", got, start.Add(10*time.Hour))
 		}
 		r.set(alice, time.Time{})
 		w.pass(10 * time.Minute)
-		if w.gone(id) || len(c.denied()) > 0 {
-			t.Fatalf("it has ended: %q", c.denied())
+		if got := c.denials(); w.ended(id) || len(got) > 0 {
+			t.Fatalf("the subscription ended: %q", got)
 		}
-		w.published("b", 1)
-		if len(c.locs()) != 1 {
-			t.Errorf("it got %v", c.locs())
+		w.publish("b", 1)
+		if got := c.names(); got != "b/0" {
+			t.Errorf("received %s, want b/0", got)
 		}
 	})
 }
 
-// Where the end of a token was, nothing happens once it is elsewhere: no delivery comes before the
-// interval that the subscriber asked for is over.
-func TestTokenExpiredHere(t *testing.T) {
-	r := newRegister()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{Rights: r})
-		c := w.listen("a.example")
+// If the end of a token is moved, nothing happens at the time where it was: no delivery comes before the end of
+// the interval that the subscriber requested.
+func TestTokenEndMoved(t *testing.T) {
+	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
+		c := w.receiver("a.example")
 		w.publish("a", 1)
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head(), Terms: subscription.Terms{Every: 12 * time.Minute}})
-		w.published("b", 1)
+		w.request(c, subscription.Request{Start: w.head(), Terms: subscription.Terms{Every: 12 * time.Minute}})
+		w.publish("b", 1)
 		r.set(alice, time.Now().Add(2*time.Minute))
 		w.publish("c", 1)
-		time.Sleep(time.Minute)
+		w.pass(time.Minute)
 		r.set(alice, time.Time{})
-		for _, test := range []struct {
-			after time.Duration
-			want  int
-		}{{6 * time.Minute, 1}, {6 * time.Minute, 2}} {
-			w.pass(test.after)
-			if n := deliveries(c); n != test.want {
-				t.Errorf("after %v more there are %d deliveries, want %d", test.after, n, test.want)
+		for _, want := range []int{1, 2} {
+			w.pass(6 * time.Minute)
+			if n := c.posts.len(); n != want {
+				t.Errorf("got %d deliveries, want %d", n, want)
 			}
 		}
 	})
 }
 
-// A hub that has never heard of a token waits a little, and delivers nothing meanwhile: other
-// hubs may have read the new file before. Then it ends what the token made.
-func TestUnheardOf(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newLongWorld(t, callback.Options{})
-		heard, never := w.listen("heard.example"), w.listen("never.example")
-		first := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: heard.url, By: "token new", Start: w.head()})
-		second := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: never.url, By: "token wrong", Start: w.head()})
-		w.shutdown()
-		w.start(callback.Options{Rights: r})
-		w.publish("a", 1)
-		time.Sleep(30 * time.Second)
-		if deliveries(heard)+deliveries(never) != 0 || !w.saved(first).Ended.IsZero() {
-			t.Errorf("before the token is known, %d deliveries", deliveries(heard)+deliveries(never))
-		}
-		r.set("token new", time.Time{})
-		w.pass(unsureFor)
-		if len(heard.locs()) != 1 || len(heard.denied()) != 0 {
-			t.Errorf("once the token is known, it got %v, and was denied %v", heard.locs(), heard.denied())
-		}
-		if deliveries(never) != 0 || w.saved(second).Ended.IsZero() || len(never.denied()) != 1 {
-			t.Errorf("the one that nobody knows: %d deliveries, denied %v", deliveries(never), never.denied())
-		}
-		// The same of a request that waits.
-		asked := never.questions()
-		id := w.send(subscription.Request{Mode: subscription.Subscribe, Callback: never.url + "2", By: "token wrong"})
-		w.pass(unsureFor + 2*unsureRetry)
-		if !w.gone(id) || never.questions() != asked+1 || len(never.denied()) != 2 {
-			t.Errorf("it was asked %d times, denied %v", never.questions()-asked, never.denied())
-		}
-	})
-}
-
-// A hub that takes a subscription over may not have heard of its token yet either, also if the
-// subscription is not new: only the hub before may have read the newest keys.
-func TestTakenOverUnheardOf(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{})
-		c := w.listen("a.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, By: "token new", Start: w.head()})
-		time.Sleep(2 * unsureFor) // it is no longer new
-		w.shutdown()
-		r := newRegister()
-		w.start(callback.Options{Rights: r})
-		w.publish("a", 1)
-		w.pass(30 * time.Second)
-		if record := w.saved(id); deliveries(c) != 0 || !record.Ended.IsZero() {
-			t.Fatalf("before the token is known, there are %d deliveries, and it ended at %v", deliveries(c), record.Ended)
-		}
-		r.set("token new", time.Time{})
-		w.pass(unsureRetry + 2*time.Second)
-		c.check(0, 1)
-		r.remove("token new")
-		w.pass(2 * time.Second)
-		if w.saved(id).Ended.IsZero() {
-			t.Error("it goes on, though the token that was known is gone")
-		}
-	})
+// A hub that has never known a token waits, and delivers nothing, because other hubs may have read the new file
+// earlier: those of new subscriptions, and those of subscriptions that it takes over. Then it ends what the token
+// made.
+func TestUnknownToken(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		age  time.Duration // of the subscription
+	}{{"new", 0}, {"taken over", 2 * unsureFor}} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+				late, never := w.receiver("late.example"), w.receiver("never.example")
+				lateID := w.request(late, subscription.Request{By: "token late"})
+				neverID := w.request(never, subscription.Request{By: "token never"})
+				w.pass(tt.age)
+				r := newRegister()
+				w.opts.Rights = r
+				w.restart()
+				w.publish("a", 1)
+				w.pass(30 * time.Second)
+				late.wantRequests(0, 1)
+				never.wantRequests(0, 1)
+				if w.ended(lateID) {
+					t.Fatal("the subscription ended before its token became known")
+				}
+				r.set("token late", time.Time{})
+				w.pass(unsureRetry + 2*time.Second)
+				late.wantChanges(0, 1)
+				w.pass(unsureFor)
+				late.wantRequests(1, 1)
+				never.wantRequests(0, 2)
+				if got := never.denials(); !w.ended(neverID) || len(got) != 1 {
+					t.Errorf("the subscription of an unknown token: ended = %t, denials = %q; want one", w.ended(neverID), got)
+				}
+				r.remove("token late") // it was known, so there is no wait
+				if w.pass(2 * time.Second); !w.ended(lateID) {
+					t.Error("the subscription continues without its token")
+				}
+				// A request waits, too.
+				never.url += "2"
+				id := w.request(never, subscription.Request{By: "token never"})
+				w.pass(unsureFor - 2*unsureRetry)
+				never.wantRequests(0, 2)
+				w.pass(4 * unsureRetry)
+				never.wantRequests(0, 3)
+				if got := never.denials(); w.exists(id) || len(got) != 2 {
+					t.Errorf("the request of an unknown token: subscription exists: %t, denials = %q; want two", w.exists(id), got)
+				}
+			})
+		})
+	}
 }
 
 // A renewal is confirmed and waits for the store when the rights of its subscriber end, and with them the
 // subscription. If the rights return soon, deliveries start where the callback was told.
-func TestRightsEndDuringARenewal(t *testing.T) {
-	r := newRegister()
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := newLongWorld(t, callback.Options{Rights: r})
-		c, id := w.subscribed()
-		time.Sleep(unsureFor)
-		c.says(status(http.StatusInternalServerError))
-		w.published("a", 3)
-		w.store.tight.Store(true)
-		w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Start: w.head()})
-		told := c.question().Get("rs.since")
-		if told != "0-0" {
-			t.Fatalf("told rs.since=%s", told)
+func TestRightsEndDuringRenewal(t *testing.T) {
+	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
+		c, id := w.subscriber()
+		w.pass(unsureFor)
+		c.respond(fail)
+		w.publish("a", 3)
+		w.store.onCommit(noRecords)
+		w.request(c, subscription.Request{Start: w.head()})
+		if got := c.query().Get("rs.since"); got != "0-0" {
+			t.Fatalf("rs.since = %s, want 0-0", got)
 		}
 		r.remove(alice)
-		time.Sleep(3 * time.Second)
-		w.store.tight.Store(false)
 		w.pass(3 * time.Second)
-		if len(c.denied()) != 1 || w.saved(id).Ended.IsZero() {
-			t.Fatalf("got denials %q and record %+v, want one denial and an ended subscription", c.denied(), w.saved(id))
+		w.store.onCommit(nil)
+		w.pass(3 * time.Second)
+		if len(c.denials()) != 1 || !w.ended(id) {
+			t.Fatalf("got denials %q and record %+v, want one denial and an ended subscription", c.denials(), w.record(id))
 		}
 		r.set(alice, time.Time{})
-		c.says(nil)
+		c.respond(accept)
 		w.pass(time.Minute)
-		c.check(0, 3)
+		c.wantChanges(0, 3)
 	})
 }
 
-// What ends with the rights of its subscriber is what was subscribed to, in its form.
+// Denials because of rights name the topic of the form that was requested.
 func TestRightsEndInAForm(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRegister()
-		w := newLongWorld(t, callback.Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": callback.AtomFormat}})
-		made, asked := w.listen("made.example"), w.listen("asked.example")
-		id := w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: made.url, Form: "atom.xml", Lease: 5 * time.Minute})
+	r := newRegister()
+	o := callback.Options{Rights: r, Formats: map[string]*outlet.Format{"atom.xml": callback.AtomFormat}}
+	inWorld(t, o, func(t *testing.T, w *world) {
+		made, requested := w.receiver("made.example"), w.receiver("requested.example")
+		id := w.request(made, subscription.Request{Form: "atom.xml", Lease: 5 * time.Minute})
 		r.remove(alice)
-		w.send(subscription.Request{Mode: subscription.Subscribe, Callback: asked.url, Form: "atom.xml"})
-		time.Sleep(4 * time.Minute)
-		for _, c := range []*callee{made, asked} {
-			q := c.question()
-			if q.Get("hub.mode") != "denied" || q.Get("hub.topic") != base+"/sets/demo/atom.xml" {
-				t.Errorf("%s is told %v", c.url, q)
+		w.request(requested, subscription.Request{Form: "atom.xml"})
+		w.pass(4 * time.Minute)
+		for _, c := range []*receiver{made, requested} {
+			if q := c.query(); q.Get("hub.mode") != "denied" || q.Get("hub.topic") != base+"/sets/demo/atom.xml" {
+				t.Errorf("%s got %v, want a denial of atom.xml", c.url, q)
 			}
 		}
-		if w.saved(id).Ended.IsZero() {
-			t.Error("it has not ended")
+		if !w.ended(id) {
+			t.Error("the subscription has not ended")
 		}
-		w.pass(2 * time.Minute)
-		if !w.gone(id) {
-			t.Error("what is kept of it outlives its lease")
+		if w.pass(2 * time.Minute); w.exists(id) {
+			t.Error("the record outlives the lease")
 		}
-	})
-}
-
-// After a renewal with another secret both sign for a day. What is asked of a callback, and
-// what it is told, is signed too, and dated.
-func TestTwoSecrets(t *testing.T) {
-	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c := w.listen("a.example")
-		c.url += "?own=1"
-		ask := func(secret string) {
-			t.Helper()
-			w.sent(subscription.Request{Mode: subscription.Subscribe, Callback: c.url, Terms: subscription.Terms{Secret: secret}, Start: w.head(), Lease: 72 * time.Hour})
-		}
-		asked := func(mode, secret, former string) {
-			t.Helper()
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			r := c.asked[len(c.asked)-1]
-			query := []byte(r.URL.RawQuery)
-			for name, want := range map[string]string{"Rs-Signature": signed(secret, query), "Rs-Former-Signature": signed(former, query)} {
-				if got := r.Header.Get(name); got != want {
-					t.Errorf("%s: %s is %q, want %q", mode, name, got, want)
-				}
-			}
-			q := r.URL.Query()
-			at, err := time.Parse(time.RFC3339, q.Get("rs.time"))
-			if q.Get("hub.mode") != mode || q.Get("own") != "1" || secret != "" && (err != nil || time.Since(at).Abs() > 2*time.Second) || secret == "" && q.Has("rs.time") {
-				t.Errorf("%s: the query is %s", mode, r.URL.RawQuery)
-			}
-			if r.Header.Get("X-Hub-Signature") != "" {
-				t.Errorf("%s: a GET has no body to sign", mode)
-			}
-		}
-		delivered := func(secret, former string) {
-			t.Helper()
-			w.published("x", 1)
-			d := c.last()
-			for name, want := range map[string]string{"X-Hub-Signature": signed(secret, d.body), "Rs-Former-Signature": signed(former, d.body)} {
-				if got := d.header.Values(name); want == "" && len(got) != 0 || want != "" && (len(got) != 1 || got[0] != want) {
-					t.Errorf("%s is %q, want %q", name, got, want)
-				}
-			}
-		}
-		ask("")
-		asked("subscribe", "", "")
-		delivered("", "")
-		ask("one")
-		asked("subscribe", "one", "")
-		delivered("one", "")
-		c.agrees(status(http.StatusNotFound))
-		ask("never")
-		asked("subscribe", "never", "one")
-		delivered("one", "")
-		c.agrees(nil)
-		ask("two")
-		asked("subscribe", "two", "one")
-		delivered("two", "one")
-		ask("three")
-		delivered("three", "two")
-		w.sent(subscription.Request{Mode: subscription.Unsubscribe, Callback: c.url, Terms: subscription.Terms{Secret: "wrong"}})
-		asked("unsubscribe", "three", "two")
-		ask("four")
-		asked("subscribe", "four", "")
-		w.sent(subscription.Request{Mode: subscription.Remove, Callback: c.url})
-		asked("denied", "four", "")
 	})
 }
