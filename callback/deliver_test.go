@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -101,9 +100,7 @@ func TestEveryAfterDeletion(t *testing.T) {
 			w.publish(name, 1)
 			w.pass(2 * time.Minute)
 		}
-		if got := c.names(); got != "b/0" {
-			t.Errorf("received %s within one interval, want b/0", got)
-		}
+		c.wantNames("b/0")
 	})
 }
 
@@ -223,15 +220,11 @@ func TestGoneEnds(t *testing.T) {
 		c, id := w.subscriber()
 		c.respond(status(http.StatusGone))
 		w.publish("a", 1)
-		if w.exists(id) {
-			t.Error("the subscription still exists")
-		}
+		w.wantGone(id)
 		w.publish("b", 1)
 		w.pass(lastRetry * 2)
 		c.wantRequests(1, 1)
-		if n := w.metric("subscriptions"); n != 0 {
-			t.Errorf("got %d subscriptions, want 0", n)
-		}
+		w.wantMetric("subscriptions", 0)
 		w.wantNothingLeft()
 	})
 }
@@ -310,9 +303,7 @@ func TestFirstDeliveryIsShort(t *testing.T) {
 		c.respond(after(8*time.Second, accept))
 		w.publish("a", 1)
 		w.pass(5500 * time.Millisecond) // the retry starts after 5.8 s at the earliest
-		if n := w.metric("in_flight"); n != 0 {
-			t.Errorf("got %d calls in flight, want 0", n)
-		}
+		w.wantMetric("in_flight", 0)
 		w.pass(20 * time.Second)
 		c.wantChanges(0, 1)
 		c.wantRequests(2, 1)
@@ -350,62 +341,10 @@ func TestSaved(t *testing.T) {
 		}
 		w.publish("b", 2) // is not stored yet
 		w.recover()
-		if got, want := c.names(), "a/0 b/0 b/1 b/0 b/1"; got != want {
-			t.Errorf("after a crash: received %s, want %s", got, want)
-		}
+		c.wantNames("a/0 b/0 b/1 b/0 b/1")
 		w.publish("c", 1)
 		w.restart()
-		if got, want := c.names(), "a/0 b/0 b/1 b/0 b/1 c/0"; got != want {
-			t.Errorf("after a shutdown: received %s, want %s", got, want)
-		}
-	})
-}
-
-// A callback that keeps a mark as docs/callbacks.md describes, to ignore repeated deliveries, misses nothing
-// when positions start again, or when the log has lost its tail.
-func TestMark(t *testing.T) {
-	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		w.publish("a", 4)
-		c := w.receiver("a.example")
-		c.respond(fail) // so that something is delivered twice
-		w.do(subscription.Subscribe, c)
-		c.respond(accept)
-		w.pass(time.Minute)
-		w.deleteSet()
-		w.publish("b", 1)
-		w.pass(time.Minute)
-		w.publish("c", 2)
-		lost := w.head()
-		lost.Micros++ // of another last entry
-		w.request(c, subscription.Request{Mode: subscription.Move, Start: lost})
-		w.publish("d", 3)
-
-		mark, seen := uint64(0), map[string]bool{}
-		for i, p := range c.posts.all() {
-			var previous, end uint64
-			if _, err := fmt.Sscanf(p.interval(), "%d-%d", &previous, &end); err != nil {
-				t.Fatal(err)
-			}
-			if strings.Contains(p.interval(), " ") { // gap or diverged
-				mark = previous
-			}
-			if previous > mark {
-				t.Errorf("delivery %d is after %d, but the mark is %d", i, previous, mark)
-			}
-			for n, found := range positions.FindAllSubmatch(p.body, -1) {
-				var position uint64
-				if _, err := fmt.Sscan(string(found[1]), &position); err != nil {
-					t.Fatal(err)
-				}
-				if position > mark {
-					mark = position
-					seen[p.names()[n]] = true
-				}
-			}
-		}
-		if len(seen) != 4+1+2+3 {
-			t.Errorf("processed %v, want ten changes", seen)
-		}
+		c.wantNames("a/0 b/0 b/1 b/0 b/1 c/0")
 	})
 }
 

@@ -128,15 +128,11 @@ func TestManyPortsOfOneAddress(t *testing.T) {
 				}
 				w.publish("first", 1)
 				w.flood(n, func(i int) string { return fmt.Sprintf("%s:%d", host, 10_000+i) })
-				if got := w.metric("subscriptions"); got != n {
-					t.Fatalf("got %d subscriptions, want %d", got, n)
-				}
+				w.wantMetric("subscriptions", n)
 				w.publish("second", 1)
 				w.wantQuick(w.receiver("good.example"), time.Second)
 				p.wantMost(t, 1, 16)
-				if took := w.shutdown(); took > time.Second {
-					t.Errorf("shutdown took %v, want at most 1s", took)
-				}
+				w.wantShutdown(time.Second)
 			})
 		})
 	}
@@ -155,9 +151,7 @@ func TestTarpits(t *testing.T) {
 			w.send(subscription.Request{Callback: c.url, Start: w.head()})
 		}
 		w.settle()
-		if n := w.metric("subscriptions"); n != 1001 {
-			t.Fatalf("got %d subscriptions, want 1001", n)
-		}
+		w.wantMetric("subscriptions", 1001)
 		most := 0
 		for i := range 20 {
 			w.publish(fmt.Sprint("n", i), 1) // in no time
@@ -286,9 +280,7 @@ func TestHostileAnswers(t *testing.T) {
 				c.respond(tt.respond)
 				w.publish("a", 1)
 				w.pass(tt.within + 50*time.Millisecond)
-				if n := w.metric("in_flight"); n != 0 {
-					t.Fatalf("got %d calls in flight after %v, want 0", n, tt.within)
-				}
+				w.wantMetric("in_flight", 0)
 				w.pass(saveEvery)
 				r := w.record(id)
 				last := r.Last[len(r.Last)-1].Error
@@ -298,9 +290,7 @@ func TestHostileAnswers(t *testing.T) {
 				c.respond(accept)
 				w.publish("b", 1)
 				w.pass(3 * time.Second)
-				if got := w.record(id).Cursor; got != w.head() {
-					t.Errorf("stored cursor after a success = %v, want %v", got, w.head())
-				}
+				w.wantStored(id, w.head())
 			})
 		})
 	}

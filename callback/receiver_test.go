@@ -205,16 +205,6 @@ func (c *receiver) query() url.Values {
 	return all[len(all)-1].URL.Query()
 }
 
-// denials returns the reasons of all denials.
-func (c *receiver) denials() (reasons []string) {
-	for _, r := range c.gets.all() {
-		if q := r.URL.Query(); q.Get("hub.mode") == "denied" {
-			reasons = append(reasons, q.Get("hub.reason"))
-		}
-	}
-	return reasons
-}
-
 // names returns the names of all changes in accepted deliveries.
 func (c *receiver) names() string {
 	var all []string
@@ -222,6 +212,47 @@ func (c *receiver) names() string {
 		all = append(all, p.names()...)
 	}
 	return strings.Join(all, " ")
+}
+
+// wantInterval fails the test unless the latest delivery has an interval.
+func (c *receiver) wantInterval(want string) {
+	c.t.Helper()
+	if got := c.last().interval(); got != want {
+		c.t.Errorf("interval = %s, want %s", got, want)
+	}
+}
+
+// wantNames fails the test unless the accepted deliveries have changes with these names.
+func (c *receiver) wantNames(want string) {
+	c.t.Helper()
+	if got := c.names(); got != want {
+		c.t.Errorf("%s received %s, want %s", c.url, got, want)
+	}
+}
+
+// wantDenials fails the test unless the receiver got denials with these reasons.
+func (c *receiver) wantDenials(want ...string) {
+	c.t.Helper()
+	var got []string
+	for _, r := range c.gets.all() {
+		if q := r.URL.Query(); q.Get("hub.mode") == "denied" {
+			got = append(got, q.Get("hub.reason"))
+		}
+	}
+	if !slices.Equal(got, want) {
+		c.t.Errorf("%s got denials %q, want %q", c.url, got, want)
+	}
+}
+
+// wantQuery fails the test unless the latest verification or denial has parameters; "" means none.
+func (c *receiver) wantQuery(want map[string]string) {
+	c.t.Helper()
+	q := c.query()
+	for name, v := range want {
+		if got := q.Get(name); got != v || q.Has(name) != (v != "") {
+			c.t.Errorf("%s = %q, want %q", name, got, v)
+		}
+	}
 }
 
 // wantRequests fails the test unless the receiver got these numbers of deliveries, and of verifications and

@@ -11,56 +11,49 @@ import (
 
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
+	"github.com/rshub/rshub/feed"
 )
 
 // Replaced requests leave the inbox with the one that replaced them, so a crash does not bring them back.
 func TestReplacedStaysReplaced(t *testing.T) {
-	t.Run("renewal", func(t *testing.T) {
-		inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-			c, id := w.subscriber()
-			c.verify(fail)
-			w.request(c, subscription.Request{Terms: secret("first")}) // is tried again soon
-			c.verify(confirm)
-			w.request(c, subscription.Request{Terms: secret("second")})
-			for _, step := range []string{"renewal", "crash"} {
+	for _, tt := range []struct {
+		name            string
+		replaced, later subscription.Request
+		check           func(w *world, c *receiver, id subscription.ID)
+	}{
+		{"renewal", subscription.Request{Terms: secret("first")}, subscription.Request{Terms: secret("second")},
+			func(w *world, _ *receiver, id subscription.ID) {
 				if got := w.record(id).Secret; got != "second" {
-					t.Errorf("secret after the %s = %q, want second", step, got)
+					w.t.Errorf("secret = %q, want second", got)
 				}
+			}},
+		{"removal", subscription.Request{}, subscription.Request{Mode: subscription.Remove},
+			func(w *world, _ *receiver, id subscription.ID) { w.wantGone(id) }},
+		{"move", subscription.Request{Mode: subscription.Move}, subscription.Request{Mode: subscription.Move, Start: feed.Cursor{Position: 3}},
+			func(_ *world, c *receiver, _ subscription.ID) { c.wantNames("a/0 a/1 a/2") }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+				c, id := w.subscriber()
+				w.publish("a", 3)
+				w.pass(time.Second)
+				c.verify(fail)
+				w.store.onCommit(noRecords)
+				w.request(c, tt.replaced) // is tried again soon
+				c.verify(confirm)
+				w.store.onCommit(nil)
+				if tt.later.Start.Position > 0 {
+					tt.later.Start = w.head()
+				}
+				w.request(c, tt.later)
+				w.pass(time.Minute)
+				tt.check(w, c, id)
 				w.recover()
 				w.pass(time.Minute)
-			}
+				tt.check(w, c, id)
+			})
 		})
-	})
-	t.Run("removal", func(t *testing.T) {
-		inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-			c, id := w.subscriber()
-			c.verify(fail)
-			w.do(subscription.Subscribe, c)
-			c.verify(confirm)
-			w.do(subscription.Remove, c)
-			for _, step := range []string{"removal", "crash"} {
-				if w.exists(id) {
-					t.Errorf("the subscription exists after the %s", step)
-				}
-				w.recover()
-				w.pass(time.Minute)
-			}
-		})
-	})
-	t.Run("move", func(t *testing.T) {
-		inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-			c, _ := w.subscriber()
-			w.publish("a", 3)
-			w.pass(time.Second)
-			w.store.onCommit(noRecords)
-			w.do(subscription.Move, c)
-			w.store.onCommit(nil)
-			w.request(c, subscription.Request{Mode: subscription.Move, Start: w.head()})
-			w.recover()
-			w.pass(time.Minute)
-			c.wantChanges(0, 3)
-		})
-	})
+	}
 }
 
 // A subscriber sends requests until a callback that is down can confirm one. The subscription starts where the
@@ -94,15 +87,11 @@ func TestOperatorGoesFirst(t *testing.T) {
 		w.pass(11 * time.Second) // the second attempt is due later
 		w.do(subscription.Unsubscribe, c)
 		w.do(subscription.Move, c)
-		if got := c.names(); got != "a/0 a/0" {
-			t.Errorf("received %s, want a/0 twice", got)
-		}
+		c.wantNames("a/0 a/0")
 		w.pass(5 * time.Second) // the second attempt is in progress
 		w.do(subscription.Remove, c)
 		w.pass(20 * time.Second)
-		if w.exists(id) {
-			t.Error("the subscription still exists")
-		}
+		w.wantGone(id)
 		posts, gets := c.posts.len(), c.gets.len()
 		w.pass(5 * time.Minute)
 		c.wantRequests(posts, gets)
@@ -123,9 +112,8 @@ func TestOperatorNeedsNoPermit(t *testing.T) {
 			}
 			c.verify(hang)
 		}
-		if w.do(subscription.Remove, c); w.exists(id) {
-			t.Error("the operator waits for a callback that hangs")
-		}
+		w.do(subscription.Remove, c)
+		w.wantGone(id)
 	})
 }
 
@@ -143,9 +131,8 @@ func TestOperatorInAFullInbox(t *testing.T) {
 		}
 		w.pass(time.Second)
 		w.do(subscription.Remove, c)
-		if w.pass(time.Second); w.exists(id) {
-			t.Error("the subscription still exists")
-		}
+		w.pass(time.Second)
+		w.wantGone(id)
 	})
 }
 
@@ -168,9 +155,8 @@ func TestOperatorCancelsDelivery(t *testing.T) {
 			t.Errorf("got %d failures and cursor %v, want none: the callback has not failed", r.Failed, r.Cursor)
 		}
 		gets := c.gets.len()
-		if w.do(subscription.Remove, c); w.exists(id) {
-			t.Error("the removal waits for the delivery")
-		}
+		w.do(subscription.Remove, c)
+		w.wantGone(id)
 		w.pass(time.Minute)
 		c.wantRequests(3, gets+1)
 	})
@@ -201,9 +187,7 @@ func TestUnsubscribeDuringDelivery(t *testing.T) {
 		w.publish("b", 1)
 		w.pass(time.Minute)
 		c.wantRequests(2, 3)
-		if got := c.names(); got != "a/0 b/0" {
-			t.Errorf("received %s, want a/0 b/0", got)
-		}
+		c.wantNames("a/0 b/0")
 	})
 }
 
@@ -243,18 +227,14 @@ func TestRenewalWaitsForAHub(t *testing.T) {
 				}
 				w.start()
 				w.pass(time.Minute)
-				q := c.gets.all()[1].URL.Query()
-				if q.Get("hub.mode") != "subscribe" || q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
-					t.Errorf("verification has %v, want a renewal since 0-0", q)
-				}
 				if confirms {
+					c.wantQuery(map[string]string{"hub.mode": "subscribe", "rs.renewed": "true", "rs.since": "0-0"})
 					c.wantChanges(0, 3)
 					return
 				}
 				c.wantChanges(0, 0)
-				if got := c.denials(); w.exists(id) || len(got) != 1 || got[0] != "lease expired" {
-					t.Errorf("subscription exists: %t, denials = %q; want none and one that it expired", w.exists(id), got)
-				}
+				c.wantDenials("lease expired")
+				w.wantGone(id)
 			})
 		})
 	}
@@ -312,53 +292,32 @@ func TestRenewalWithAnotherFilter(t *testing.T) {
 	})
 }
 
-// An operator moves a subscription while a confirmed renewal with another filter waits for the store. The
-// renewal does not move it again.
+// An operator moves a subscription while a confirmed renewal with another filter waits for the store. The renewal
+// does not move it again, and keeps the failures since the move.
 func TestMoveBeforeRenewalIsStored(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.receiver("a.example")
 		w.request(c, subscription.Request{Terms: prefix("x")})
 		w.publish("x", 3)
-		w.store.onCommit(noRecords)
-		w.request(c, subscription.Request{Start: w.head()})
-		c.respond(fail)
-		w.do(subscription.Move, c)
-		w.store.onCommit(nil)
-		w.pass(5 * time.Second)
-		c.respond(accept)
-		w.pass(time.Minute)
-		if got, want := c.names(), "x/0 x/1 x/2 x/0 x/1 x/2"; got != want || c.gets.len() != 2 {
-			t.Errorf("received %s and %d verifications, want %s and 2", got, c.gets.len(), want)
-		}
-	})
-}
-
-// A renewal that is stored after an operator's move keeps the failures since the move, so the metric of failing
-// subscriptions stays right.
-func TestFailingAfterMove(t *testing.T) {
-	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		c := w.receiver("a.example")
-		w.request(c, subscription.Request{Terms: prefix("a")})
-		w.publish("a", 3)
 		w.store.onCommit(func(ctx context.Context, shard int, changes subscription.Changes, commit func() error) error {
 			if len(changes.Put) > 0 && changes.Put[0].Filter.IsZero() {
 				return noRecords(ctx, shard, changes, commit)
 			}
 			return commit()
 		})
-		w.do(subscription.Subscribe, c)
+		w.request(c, subscription.Request{Start: w.head()})
 		c.respond(fail)
 		w.do(subscription.Move, c)
 		w.pass(10 * time.Second)
 		w.store.onCommit(nil)
 		w.pass(10 * time.Second)
-		if n := w.metric("failing"); n != 1 {
-			t.Errorf("failing = %d while the callback fails, want 1", n)
-		}
+		w.wantMetric("failing", 1)
 		c.respond(accept)
 		w.pass(10 * time.Minute)
-		if n := w.metric("failing"); n != 0 {
-			t.Errorf("failing = %d after a success, want 0", n)
+		w.wantMetric("failing", 0)
+		c.wantNames("x/0 x/1 x/2 x/0 x/1 x/2")
+		if n := c.gets.len(); n != 2 {
+			t.Errorf("got %d verifications, want 2", n)
 		}
 	})
 }

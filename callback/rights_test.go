@@ -1,8 +1,6 @@
 package callback_test
 
 import (
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -128,9 +126,7 @@ func TestRightsEnd(t *testing.T) {
 			if age := time.Since(got.Ended); age < 59*time.Second || age > 71*time.Second || got.Why != "the token is gone" || got.Secret != "" || got.By != alice || got.LeaseEnd.After(time.Now().Add(5*time.Minute)) {
 				t.Errorf("%s: subscription = %+v, want one of alice that ended", c.url, got)
 			}
-			if got := c.denials(); !slices.Equal(got, []string{"the token is gone"}) {
-				t.Errorf("%s: denials = %q, want one", c.url, got)
-			}
+			c.wantDenials("the token is gone")
 		}
 		if got := other.names(); got != "b/0 c/0 d/0" || w.ended(otherID) {
 			t.Errorf("the subscription of bob received %s, want b/0 c/0 d/0", got)
@@ -144,16 +140,13 @@ func TestRightsEnd(t *testing.T) {
 			t.Errorf("new subscription = %+v, want that of bob", got)
 		}
 		w.publish("f", 1)
-		if got := idle.names(); got != "b/0 f/0" {
-			t.Errorf("received %s, want b/0 f/0", got)
-		}
-		if w.do(subscription.Remove, failing); w.exists(ids[1]) {
-			t.Error("an operator cannot remove a subscription that ended")
-		}
+		idle.wantNames("b/0 f/0")
+		w.do(subscription.Remove, failing)
+		w.wantGone(ids[1])
 		w.pass(5 * time.Minute)
-		if w.exists(ids[2]) || !w.exists(again) || len(slow.denials()) != 1 {
-			t.Errorf("after the lease: record exists: %t, new subscription exists: %t, denials = %q", w.exists(ids[2]), w.exists(again), slow.denials())
-		}
+		w.wantGone(ids[2])
+		w.record(again)
+		slow.wantDenials("the token is gone")
 	})
 }
 
@@ -180,6 +173,7 @@ func TestRightsOfIdle(t *testing.T) {
 // A lease ends when the token expires, even if that is made earlier after the lease was granted. A newer token
 // prolongs it.
 func TestTokenExpires(t *testing.T) {
+	const expired = "lease expired; the set does not exist"
 	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
 		c := w.receiver("a.example")
 		start := time.Now()
@@ -191,9 +185,7 @@ func TestTokenExpires(t *testing.T) {
 			if got := w.record(id).LeaseEnd; !got.Equal(end) {
 				t.Errorf("lease ends at %v, want %v", got, end)
 			}
-			if got := c.query().Get("hub.lease_seconds"); got != seconds {
-				t.Errorf("hub.lease_seconds = %s, want %s", got, seconds)
-			}
+			c.wantQuery(map[string]string{"hub.lease_seconds": seconds})
 		}
 		id := request(alice, start.Add(5*time.Minute))
 		wantLease(id, start.Add(5*time.Minute), "300")
@@ -203,62 +195,39 @@ func TestTokenExpires(t *testing.T) {
 		wantLease(id, start.Add(10*time.Minute), "600")
 		r.set(alice, start.Add(3*time.Minute))
 		w.pass(3*time.Minute + 2*time.Second)
-		if got := c.denials(); w.exists(id) || len(got) != 1 || !strings.HasPrefix(got[0], "lease expired") {
-			t.Errorf("after the end of the token: subscription exists: %t, denials = %q; want one that it expired", w.exists(id), got)
-		}
+		w.wantGone(id)
+		c.wantDenials(expired)
 		// A request that is executed after the end of its token makes nothing.
 		c.verify(status(503))
 		request(alice, time.Now().Add(time.Second))
 		c.verify(confirm)
 		w.pass(unsureFor + time.Minute)
-		if got := c.denials(); w.exists(id) || len(got) != 2 {
-			t.Errorf("after a late request: subscription exists: %t, denials = %q; want two", w.exists(id), got)
-		}
+		w.wantGone(id)
+		c.wantDenials(expired, "the token of the request has expired")
 	})
 }
 
-// An operator may change the end of a token. The lease that was granted stays as it was.
-func TestTokenExpiresLater(t *testing.T) {
-	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
-		c := w.receiver("a.example")
-		w.publish("a", 1)
-		start := time.Now()
-		id := w.request(c, subscription.Request{Start: w.head(), Lease: 10 * time.Hour})
-		r.set(alice, start.Add(5*time.Minute))
-		w.pass(2 * rightsEvery)
-		w.do(subscription.Retry, c)
-		if got := w.record(id).LeaseEnd; !got.Equal(start.Add(10 * time.Hour)) {
-			t.Errorf("stored lease ends at %v, want %v", got, start.Add(10*time.Hour))
-		}
-		r.set(alice, time.Time{})
-		w.pass(10 * time.Minute)
-		if got := c.denials(); w.ended(id) || len(got) > 0 {
-			t.Fatalf("the subscription ended: %q", got)
-		}
-		w.publish("b", 1)
-		if got := c.names(); got != "b/0" {
-			t.Errorf("received %s, want b/0", got)
-		}
-	})
-}
-
-// If the end of a token is moved, nothing happens at the time where it was: no delivery comes before the end of
-// the interval that the subscriber requested.
+// An operator may change the end of a token. The lease that was granted stays as it was, and nothing happens at the
+// earlier end: no delivery comes before the end of the interval that the subscriber requested.
 func TestTokenEndMoved(t *testing.T) {
 	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
 		c := w.receiver("a.example")
+		start := time.Now()
+		id := w.request(c, subscription.Request{Lease: 10 * time.Hour, Terms: subscription.Terms{Every: 12 * time.Minute}})
 		w.publish("a", 1)
-		w.request(c, subscription.Request{Start: w.head(), Terms: subscription.Terms{Every: 12 * time.Minute}})
+		r.set(alice, start.Add(2*time.Minute))
 		w.publish("b", 1)
-		r.set(alice, time.Now().Add(2*time.Minute))
-		w.publish("c", 1)
 		w.pass(time.Minute)
 		r.set(alice, time.Time{})
-		for _, want := range []int{1, 2} {
-			w.pass(6 * time.Minute)
-			if n := c.posts.len(); n != want {
-				t.Errorf("got %d deliveries, want %d", n, want)
-			}
+		w.pass(6 * time.Minute)
+		c.wantRequests(1, 1)
+		w.pass(6 * time.Minute)
+		c.wantRequests(2, 1)
+		r.set(alice, start.Add(20*time.Minute))
+		w.pass(2 * rightsEvery)
+		w.request(c, subscription.Request{Mode: subscription.Move, Start: w.head()}) // stores the record
+		if got := w.record(id).LeaseEnd; !got.Equal(start.Add(10 * time.Hour)) {
+			t.Errorf("stored lease ends at %v, want %v", got, start.Add(10*time.Hour))
 		}
 	})
 }
@@ -293,8 +262,9 @@ func TestUnknownToken(t *testing.T) {
 				w.pass(unsureFor)
 				late.wantRequests(1, 1)
 				never.wantRequests(0, 2)
-				if got := never.denials(); !w.ended(neverID) || len(got) != 1 {
-					t.Errorf("the subscription of an unknown token: ended = %t, denials = %q; want one", w.ended(neverID), got)
+				never.wantDenials("the token is gone")
+				if !w.ended(neverID) {
+					t.Error("the subscription of an unknown token has not ended")
 				}
 				r.remove("token late") // it was known, so there is no wait
 				if w.pass(2 * time.Second); !w.ended(lateID) {
@@ -307,9 +277,8 @@ func TestUnknownToken(t *testing.T) {
 				never.wantRequests(0, 2)
 				w.pass(4 * unsureRetry)
 				never.wantRequests(0, 3)
-				if got := never.denials(); w.exists(id) || len(got) != 2 {
-					t.Errorf("the request of an unknown token: subscription exists: %t, denials = %q; want two", w.exists(id), got)
-				}
+				never.wantDenials("the token is gone", "the token is gone")
+				w.wantGone(id)
 			})
 		})
 	}
@@ -325,15 +294,14 @@ func TestRightsEndDuringRenewal(t *testing.T) {
 		w.publish("a", 3)
 		w.store.onCommit(noRecords)
 		w.request(c, subscription.Request{Start: w.head()})
-		if got := c.query().Get("rs.since"); got != "0-0" {
-			t.Fatalf("rs.since = %s, want 0-0", got)
-		}
+		c.wantQuery(map[string]string{"rs.since": "0-0"})
 		r.remove(alice)
 		w.pass(3 * time.Second)
 		w.store.onCommit(nil)
 		w.pass(3 * time.Second)
-		if len(c.denials()) != 1 || !w.ended(id) {
-			t.Fatalf("got denials %q and record %+v, want one denial and an ended subscription", c.denials(), w.record(id))
+		c.wantDenials("the token is gone")
+		if !w.ended(id) {
+			t.Fatal("the subscription has not ended")
 		}
 		r.set(alice, time.Time{})
 		c.respond(accept)
@@ -353,15 +321,53 @@ func TestRightsEndInAForm(t *testing.T) {
 		w.request(requested, subscription.Request{Form: "atom.xml"})
 		w.pass(4 * time.Minute)
 		for _, c := range []*receiver{made, requested} {
-			if q := c.query(); q.Get("hub.mode") != "denied" || q.Get("hub.topic") != base+"/sets/demo/atom.xml" {
-				t.Errorf("%s got %v, want a denial of atom.xml", c.url, q)
-			}
+			c.wantQuery(map[string]string{"hub.mode": "denied", "hub.topic": base + "/sets/demo/atom.xml"})
 		}
 		if !w.ended(id) {
 			t.Error("the subscription has not ended")
 		}
-		if w.pass(2 * time.Minute); w.exists(id) {
-			t.Error("the record outlives the lease")
+		w.pass(2 * time.Minute)
+		w.wantGone(id)
+	})
+}
+
+// A callback confirms everything. A stranger's request changes nothing of the subscription but the end of its
+// lease, even if it was accepted before the subscription was made.
+func TestStrangersRenewal(t *testing.T) {
+	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+		c := w.receiver("a.example")
+		c.verify(status(503)) // so that both requests wait
+		own := subscription.Request{Terms: secret("own"), Lease: time.Hour}
+		id := w.request(c, own)
+		theirs := subscription.Request{Terms: secret("theirs"), Lease: 2 * time.Hour, By: stranger}
+		w.request(c, theirs)
+		c.verify(confirm)
+		w.pass(time.Minute)
+		check := func(step string) {
+			t.Helper()
+			r := w.record(id)
+			if left := time.Until(r.LeaseEnd); r.Secret != "own" || r.By != alice || left > time.Hour || left < 59*time.Minute {
+				t.Errorf("%s: subscription = %+v, want that of alice, for an hour", step, r.Subscription)
+			}
+			w.publish("a", 1)
+			c.last().wantSignature(t, "own")
+			w.pass(saveEvery)
+			w.wantEmptyInbox(id)
+		}
+		check("both waited")
+		gets := c.gets.len()
+		for _, s := range []string{"", "theirs"} {
+			theirs.Terms = secret(s)
+			w.request(c, theirs)
+			check("renewal with secret " + s)
+		}
+		if n := c.gets.len() - gets; n != 0 {
+			t.Errorf("got %d verifications, want 0", n)
+		}
+		// A stranger who knows the secret may also shorten the lease.
+		for lease, want := range map[time.Duration]string{3 * time.Hour: "10800", 2 * time.Hour: "7200"} {
+			w.request(c, subscription.Request{Terms: secret("own"), Lease: lease, By: stranger, Token: "wrong"})
+			c.wantQuery(map[string]string{"hub.lease_seconds": want})
 		}
 	})
 }

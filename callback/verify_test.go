@@ -1,6 +1,7 @@
 package callback_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -28,14 +29,10 @@ func TestVerify(t *testing.T) {
 				if uri := c.gets.all()[0].RequestURI; !strings.HasPrefix("http://a.example"+uri, strings.TrimRight(c.url, "?&")) {
 					t.Errorf("URI = %s, want the callback first", uri)
 				}
-				for name, want := range map[string]string{
+				c.wantQuery(map[string]string{
 					"hub.topic": topic("demo"), "hub.lease_seconds": "3600", "rs.since": start.String(), "rs.renewed": "false",
 					"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + id.String() + "." + r.Token,
-				} {
-					if got := q.Get(name); got != want {
-						t.Errorf("%s = %q, want %q", name, got, want)
-					}
-				}
+				})
 				if modes := q["hub.mode"]; modes[len(modes)-1] != "subscribe" || len(q.Get("hub.challenge")) < 26 {
 					t.Errorf("parameters = %v, want a subscription with a long challenge", q)
 				}
@@ -80,9 +77,7 @@ func TestVerifyToken(t *testing.T) {
 		check("renewals", `subscribe ["two"]`, `subscribe ["three"]`, "subscribe []")
 		id := request(subscription.Unsubscribe, "four")
 		check("unsubscribe", `unsubscribe ["four"]`)
-		if w.exists(id) {
-			t.Error("the subscription still exists")
-		}
+		w.wantGone(id)
 		rights.remove(alice)
 		request(subscription.Subscribe, "five")
 		w.pass(5 * time.Minute)
@@ -127,9 +122,7 @@ func TestNotConfirmed(t *testing.T) {
 				w.publish("a", 1)
 				w.do(subscription.Unsubscribe, known)
 				w.pass(wait)
-				if w.exists(other) {
-					t.Error("a subscription was made")
-				}
+				w.wantGone(other)
 				if r := w.record(id); r.Secret != "old" || !r.LeaseEnd.Equal(before.LeaseEnd) || !r.Filter.IsZero() {
 					t.Errorf("record = %+v, want %+v", r, before)
 				}
@@ -160,17 +153,13 @@ func TestRenew(t *testing.T) {
 		if r := w.record(id); r.Secret != "new" || !r.Cursor.IsZero() {
 			t.Errorf("record after the renewal = %+v, want the new secret and the zero cursor", r)
 		}
-		if q := c.query(); q.Get("rs.renewed") != "true" || q.Get("rs.since") != "0-0" {
-			t.Errorf("verification has %v, want a renewal since 0-0", q)
-		}
+		c.wantQuery(map[string]string{"rs.renewed": "true", "rs.since": "0-0"})
 		w.pass(saveEvery)
 		if r := w.record(id); r.Token != token || r.Secret != "new" || r.Cursor != w.head() || r.Renewed.IsZero() || r.Made.Equal(r.Renewed) {
 			t.Errorf("record after the delivery = %+v, want token %s, the new secret and cursor %v", r, token, w.head())
 		}
 		w.request(c, subscription.Request{Move: true}) // to the zero cursor
-		if got, want := c.names(), "a/0 a/1 a/0 a/1"; got != want {
-			t.Errorf("after a move received %s, want %s", got, want)
-		}
+		c.wantNames("a/0 a/1 a/0 a/1")
 	})
 }
 
@@ -178,12 +167,8 @@ func TestUnsubscribe(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c, id := w.subscriber()
 		w.do(subscription.Unsubscribe, c)
-		if w.exists(id) {
-			t.Error("the subscription still exists")
-		}
-		if q := c.query(); q.Get("hub.mode") != "unsubscribe" || q.Has("hub.lease_seconds") || q.Get("hub.topic") != topic("demo") {
-			t.Errorf("verification has %v, want an unsubscription without a lease", q)
-		}
+		w.wantGone(id)
+		c.wantQuery(map[string]string{"hub.mode": "unsubscribe", "hub.topic": topic("demo"), "hub.lease_seconds": ""})
 		w.publish("a", 1)
 		w.do(subscription.Unsubscribe, c) // of nothing: no verification
 		w.pass(time.Second)
@@ -194,51 +179,137 @@ func TestUnsubscribe(t *testing.T) {
 
 // A subscription ends when its lease does, not earlier, and the callback is notified.
 func TestLeaseEnds(t *testing.T) {
-	long(t)
+	for _, tt := range []struct {
+		name    string
+		respond http.HandlerFunc
+		deleted bool // whether the set is deleted
+		reason  string
+	}{
+		{"accepts", accept, false, "lease expired"},
+		{"fails", fail, false, "lease expired"},
+		{"deleted set", accept, true, "lease expired; the set does not exist"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
+				c := w.receiver("a.example")
+				c.respond(tt.respond)
+				id := w.request(c, subscription.Request{Lease: 300 * time.Second})
+				w.publish("a", 1)
+				w.pass(270 * time.Second)
+				w.publish("late", 1) // shows an earlier end that nothing else notices
+				if tt.deleted {
+					w.deleteSet()
+				}
+				w.pass(29 * time.Second)
+				w.record(id)
+				c.wantDenials()
+				if tt.name == "accepts" {
+					c.wantChanges(0, 2)
+				}
+				w.pass(2 * time.Second)
+				w.wantGone(id)
+				c.wantDenials(tt.reason)
+				c.wantQuery(map[string]string{"hub.topic": topic("demo"), "hub.challenge": ""})
+				posts := c.posts.len()
+				w.publish("b", 1)
+				w.pass(10 * time.Minute)
+				c.wantRequests(posts, 2)
+			})
+		})
+	}
+}
+
+// A secret that is not encrypted with the first key is stored again even if that fails at first, and a delivery
+// is in flight then.
+func TestResealDuringDelivery(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		for i, respond := range []http.HandlerFunc{accept, fail} {
-			c := w.receiver(fmt.Sprint("host", i, ".example"))
-			before := w.head()
-			id := w.request(c, subscription.Request{Lease: 300 * time.Second, Start: before})
-			c.respond(respond)
-			w.publish("a", 1)
-			w.pass(270 * time.Second)
-			w.publish("late", 1) // shows an earlier end that nothing else notices
-			w.pass(29 * time.Second)
-			if !w.exists(id) || c.gets.len() != 1 {
-				t.Fatal("the subscription ended before its lease")
+		c, id := w.subscriber()
+		w.crash()
+		r := w.record(id)
+		r.Stale = true
+		w.store.onLoad(func(shard int) recordsFunc {
+			return func(yield func(subscription.Record, error) bool) {
+				if shard == id.Shard() {
+					yield(r, nil)
+				}
 			}
-			if i == 0 {
-				c.wantChanges(before.Position, 2)
-			}
-			w.pass(2 * time.Second)
-			if w.exists(id) {
-				t.Fatal("the subscription still exists")
-			}
-			if q := c.query(); q.Get("hub.mode") != "denied" || q.Get("hub.reason") != "lease expired" || q.Get("hub.topic") == "" || q.Has("hub.challenge") {
-				t.Errorf("denial has %v, want one that it expired", q)
-			}
-			posts := c.posts.len()
-			w.publish("b", 1)
-			w.pass(10 * time.Minute)
-			c.wantRequests(posts, 2)
+		})
+		w.store.onCommit(noCommits)
+		w.start()
+		w.pass(58 * time.Second)
+		w.store.onCommit(func(_ context.Context, _ int, _ subscription.Changes, commit func() error) error {
+			time.Sleep(2 * time.Second) // fake time
+			return commit()
+		})
+		c.respond(hang)
+		w.pass(3 * time.Second) // the second attempt is after a minute
+		w.publish("a", 1)
+		w.pass(1500 * time.Millisecond)
+		if calls, stale := w.metric("in_flight"), w.metric("stale_secrets"); calls != 1 || stale != 1 {
+			t.Errorf("got %d calls and %d stale secrets during a delivery, want 1 and 1", calls, stale)
 		}
+		w.store.onCommit(nil)
+		c.respond(accept)
+		w.pass(30 * time.Second)
+		w.wantMetric("stale_secrets", 0)
 	})
 }
 
-// The denial at the end of a lease reports that the set does not exist.
-func TestExpiryWithoutASet(t *testing.T) {
+// After a renewal with another secret both sign for a day, even verifications and denials.
+func TestTwoSecrets(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-		w.publish("a", 1)
 		c := w.receiver("a.example")
-		id := w.request(c, subscription.Request{Lease: 300 * time.Second, Start: w.head()})
-		w.deleteSet()
-		w.pass(299 * time.Second)
-		w.record(id)
-		c.wantRequests(0, 1)
-		w.pass(2 * time.Second)
-		if got := c.denials(); w.exists(id) || len(got) != 1 || got[0] != "lease expired; the set does not exist" {
-			t.Errorf("subscription exists: %t, denials = %q", w.exists(id), got)
+		c.url += "?own=1"
+		signatures := func(h http.Header, current string, text []byte, secrets ...string) {
+			t.Helper()
+			for i, name := range []string{current, "Rs-Former-Signature"} {
+				got, want := strings.Join(h.Values(name), ", "), signature(secrets[i], text)
+				if got != want {
+					t.Errorf("%s = %q, want %q of secret %q", name, got, want, secrets[i])
+				}
+			}
 		}
+		wantGet := func(mode, secret, former string) {
+			t.Helper()
+			gets := c.gets.all()
+			r := gets[len(gets)-1]
+			signatures(r.Header, "Rs-Signature", []byte(r.URL.RawQuery), secret, former)
+			c.wantQuery(map[string]string{"hub.mode": mode, "own": "1"})
+			at, err := time.Parse(time.RFC3339, r.URL.Query().Get("rs.time"))
+			if signed := err == nil && time.Since(at).Abs() < 2*time.Second; signed != (secret != "") || r.Header.Get("X-Hub-Signature") != "" {
+				t.Errorf("%s: query %s with header %v, want rs.time if there is a secret", mode, r.URL.RawQuery, r.Header)
+			}
+		}
+		wantPost := func(secret, former string) {
+			t.Helper()
+			w.publish("x", 1)
+			signatures(c.last().header, "X-Hub-Signature", c.last().body, secret, former)
+		}
+		subscribe := func(s string) {
+			t.Helper()
+			w.request(c, subscription.Request{Terms: secret(s), Start: w.head(), Lease: 72 * time.Hour})
+		}
+		subscribe("")
+		wantGet("subscribe", "", "")
+		wantPost("", "")
+		subscribe("one")
+		wantGet("subscribe", "one", "")
+		wantPost("one", "")
+		c.verify(status(404))
+		subscribe("never")
+		wantGet("subscribe", "never", "one")
+		wantPost("one", "")
+		c.verify(confirm)
+		subscribe("two")
+		wantGet("subscribe", "two", "one")
+		wantPost("two", "one")
+		subscribe("three")
+		wantPost("three", "two")
+		w.request(c, subscription.Request{Mode: subscription.Unsubscribe, Terms: secret("wrong")})
+		wantGet("unsubscribe", "three", "two")
+		subscribe("four")
+		wantGet("subscribe", "four", "")
+		w.do(subscription.Remove, c)
+		wantGet("denied", "four", "")
 	})
 }

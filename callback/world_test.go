@@ -354,3 +354,35 @@ func (w *world) takeClaim(id subscription.ID) []claim.Claim {
 	ok(w.t, err)
 	return claims
 }
+
+// wantGone fails the test if a subscription still exists.
+func (w *world) wantGone(id subscription.ID) {
+	w.t.Helper()
+	if w.exists(id) {
+		w.t.Error("the subscription still exists")
+	}
+}
+
+// wantStored fails the test unless the registry has a cursor of a subscription.
+func (w *world) wantStored(id subscription.ID, want feed.Cursor) {
+	w.t.Helper()
+	if got := w.record(id).Cursor; got != want {
+		w.t.Errorf("stored cursor = %v, want %v", got, want)
+	}
+}
+
+// wantMetric fails the test unless a metric of callbacks has a value.
+func (w *world) wantMetric(name string, want int) {
+	w.t.Helper()
+	if got := w.metric(name); got != want {
+		w.t.Errorf("%s = %d, want %d", name, got, want)
+	}
+}
+
+// wantShutdown shuts the engine down, and fails the test if that takes longer than most.
+func (w *world) wantShutdown(most time.Duration) {
+	w.t.Helper()
+	if d := w.shutdown(); d > most {
+		w.t.Errorf("shutdown took %v, want at most %v", d, most)
+	}
+}
