@@ -194,23 +194,21 @@ func TestChangesHastenRetry(t *testing.T) {
 // All statuses but 2xx and 410 are failures, and redirects are not followed.
 func TestStatuses(t *testing.T) {
 	for _, code := range []int{301, 307, 400, 404, 429, 500} {
-		t.Run(fmt.Sprint(code), func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c, id := w.subscriber()
-				c.respond(func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Location", "http://a.example/elsewhere")
-					w.WriteHeader(code)
-				})
-				w.publish("a", 1)
-				w.pass(saveEvery)
-				if r := w.record(id); r.Failed != 1 || r.Last[1].Status != code || r.Cursor.Position != 0 {
-					t.Errorf("progress = %+v, want one failure with status %d at position 0", r.Progress, code)
-				}
-				c.respond(status(200))
-				w.pass(3 * time.Second)
-				c.wantChanges(0, 1)
-				c.wantRequests(2, 1)
+		runInWorld(t, fmt.Sprint(code), callback.Options{}, func(t *testing.T, w *world) {
+			c, id := w.subscriber()
+			c.respond(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Location", "http://a.example/elsewhere")
+				w.WriteHeader(code)
 			})
+			w.publish("a", 1)
+			w.pass(saveEvery)
+			if r := w.record(id); r.Failed != 1 || r.Last[1].Status != code || r.Cursor.Position != 0 {
+				t.Errorf("progress = %+v, want one failure with status %d at position 0", r.Progress, code)
+			}
+			c.respond(status(200))
+			w.pass(3 * time.Second)
+			c.wantChanges(0, 1)
+			c.wantRequests(2, 1)
 		})
 	}
 }
@@ -243,31 +241,29 @@ func TestRetryAfter(t *testing.T) {
 		{name: "zero", value: "0", max: 2 * time.Second},
 		{name: "invalid", value: "-5", max: 2 * time.Second},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c, _ := w.subscriber()
-				c.respond(func(w http.ResponseWriter, _ *http.Request) {
-					value := tt.value
-					if tt.date > 0 {
-						value = time.Now().Add(tt.date).UTC().Format(http.TimeFormat)
-					}
-					w.Header().Set("Retry-After", value)
-					w.WriteHeader(429)
-				})
-				w.publish("a", 1)
-				c.respond(accept)
-				published := 1
-				for c.accepted.len() == 0 { // changes do not bring the retry forward
-					w.publish("b", 1)
-					published++
-					w.pass(time.Minute + time.Second)
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			c, _ := w.subscriber()
+			c.respond(func(w http.ResponseWriter, _ *http.Request) {
+				value := tt.value
+				if tt.date > 0 {
+					value = time.Now().Add(tt.date).UTC().Format(http.TimeFormat)
 				}
-				posts := c.posts.all()
-				if wait := posts[1].at.Sub(posts[0].at); wait < tt.min || wait > max(tt.max, time.Minute+2*time.Second+tt.min) {
-					t.Errorf("retry after %v, want %v to %v", wait, tt.min, tt.max)
-				}
-				c.wantChanges(0, published)
+				w.Header().Set("Retry-After", value)
+				w.WriteHeader(429)
 			})
+			w.publish("a", 1)
+			c.respond(accept)
+			published := 1
+			for c.accepted.len() == 0 { // changes do not bring the retry forward
+				w.publish("b", 1)
+				published++
+				w.pass(time.Minute + time.Second)
+			}
+			posts := c.posts.all()
+			if wait := posts[1].at.Sub(posts[0].at); wait < tt.min || wait > max(tt.max, time.Minute+2*time.Second+tt.min) {
+				t.Errorf("retry after %v, want %v to %v", wait, tt.min, tt.max)
+			}
+			c.wantChanges(0, published)
 		})
 	}
 }
@@ -396,41 +392,39 @@ func TestDeliveryNumber(t *testing.T) {
 			w.start()
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c, id := w.subscriber()
-				w.publish("a", 1)
-				w.pass(time.Millisecond)
-				w.publish("b", 2)
-				tt.happen(t, w, c, id)
-				c.respond(fail)
-				w.publish("c", 1)
-				w.pass(time.Minute)
-				c.respond(accept)
-				w.pass(time.Minute)
-				w.publish("d", 1)
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			c, id := w.subscriber()
+			w.publish("a", 1)
+			w.pass(time.Millisecond)
+			w.publish("b", 2)
+			tt.happen(t, w, c, id)
+			c.respond(fail)
+			w.publish("c", 1)
+			w.pass(time.Minute)
+			c.respond(accept)
+			w.pass(time.Minute)
+			w.publish("d", 1)
 
-				last, bodies, posts := uint64(0), map[uint64]string{}, c.posts.all()
-				for i, p := range posts {
-					if p.number < last {
-						t.Errorf("delivery %d has number %d after %d", i, p.number, last)
-					}
-					if body, known := bodies[p.number]; known && body != string(p.body) {
-						t.Errorf("two deliveries have the number %d", p.number)
-					}
-					if p.header.Get("RS-Gap") != "" {
-						t.Errorf("delivery %d has interval %s, want no gap", i, p.interval())
-					}
-					bodies[p.number], last = string(p.body), p.number
+			last, bodies, posts := uint64(0), map[uint64]string{}, c.posts.all()
+			for i, p := range posts {
+				if p.number < last {
+					t.Errorf("delivery %d has number %d after %d", i, p.number, last)
 				}
-				if len(posts) < 6 || len(bodies) == len(posts) {
-					t.Errorf("got %d deliveries with %d numbers, want six or more, and a retry", len(posts), len(bodies))
+				if body, known := bodies[p.number]; known && body != string(p.body) {
+					t.Errorf("two deliveries have the number %d", p.number)
 				}
-				w.pass(saveEvery)
-				if got := w.record(id).Delivery; got != last {
-					t.Errorf("stored number = %d, want %d", got, last)
+				if p.header.Get("RS-Gap") != "" {
+					t.Errorf("delivery %d has interval %s, want no gap", i, p.interval())
 				}
-			})
+				bodies[p.number], last = string(p.body), p.number
+			}
+			if len(posts) < 6 || len(bodies) == len(posts) {
+				t.Errorf("got %d deliveries with %d numbers, want six or more, and a retry", len(posts), len(bodies))
+			}
+			w.pass(saveEvery)
+			if got := w.record(id).Delivery; got != last {
+				t.Errorf("stored number = %d, want %d", got, last)
+			}
 		})
 	}
 }

@@ -107,18 +107,16 @@ func TestMetricsOfEnds(t *testing.T) {
 			w.pass(301 * time.Second)
 		}, []string{ended("lease"), attempts("denial", "client_error")}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c := w.receiver("a.example")
-				w.request(c, subscription.Request{Lease: 300 * time.Second})
-				tt.end(w, c)
-				for _, name := range tt.want {
-					w.wantMetrics(map[string]float64{name: 1, "rshub_callback_subscriptions": 0, lagChanges: 0})
-				}
-				if tt.name == "removed" {
-					c.wantDenials("removed by the operator of the hub")
-				}
-			})
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			c := w.receiver("a.example")
+			w.request(c, subscription.Request{Lease: 300 * time.Second})
+			tt.end(w, c)
+			for _, name := range tt.want {
+				w.wantMetrics(map[string]float64{name: 1, "rshub_callback_subscriptions": 0, lagChanges: 0})
+			}
+			if tt.name == "removed" {
+				c.wantDenials("removed by the operator of the hub")
+			}
 		})
 	}
 }

@@ -28,7 +28,7 @@ type faultyStore struct {
 	registrytest.Disk
 	claimFor time.Duration // how long claims last; zero means as long as those of Disk
 
-	down      atomic.Bool                           // nothing succeeds
+	down      atomic.Bool                           // claims, commits and checks of inboxes fail
 	joinHangs atomic.Bool                           // Join gets no response
 	lost      atomic.Pointer[func(shard int) bool]  // shards that another hub has, or nil
 	commit    atomic.Pointer[commitFunc]            // replaces Commit, or nil
@@ -94,20 +94,10 @@ func (s *faultyStore) isLost(shard int) bool {
 
 func (s *faultyStore) ClaimFor() time.Duration { return cmp.Or(s.claimFor, s.Disk.ClaimFor()) }
 
-func (s *faultyStore) Send(ctx context.Context, r subscription.Request) error {
-	if err := s.err(); err != nil {
-		return err
-	}
-	return s.Disk.Send(ctx, r)
-}
-
 func (s *faultyStore) Join(ctx context.Context) ([]string, error) {
 	if s.joinHangs.Load() {
 		<-ctx.Done()
 		return nil, ctx.Err()
-	}
-	if err := s.err(); err != nil {
-		return nil, err
 	}
 	return s.Disk.Join(ctx)
 }
@@ -133,19 +123,9 @@ func (s *faultyStore) Release(ctx context.Context, claims []claim.Claim) error {
 	return s.Disk.Release(ctx, claims)
 }
 
-func (s *faultyStore) Leave(ctx context.Context) error {
-	if err := s.err(); err != nil {
-		return err
-	}
-	return s.Disk.Leave(ctx)
-}
-
 func (s *faultyStore) Load(ctx context.Context, shard int) recordsFunc {
 	if load := s.load.Load(); load != nil {
 		return (*load)(shard)
-	}
-	if err := s.err(); err != nil {
-		return func(yield func(subscription.Record, error) bool) { yield(subscription.Record{}, err) }
 	}
 	return s.Disk.Load(ctx, shard)
 }
@@ -155,13 +135,6 @@ func (s *faultyStore) Newest(ctx context.Context, shards []int) ([]uint64, error
 		return make([]uint64, len(shards)), err
 	}
 	return s.Disk.Newest(ctx, shards)
-}
-
-func (s *faultyStore) Inbox(ctx context.Context, shard int, after uint64, limit int) ([]subscription.Request, error) {
-	if err := s.err(); err != nil {
-		return nil, err
-	}
-	return s.Disk.Inbox(ctx, shard, after, limit)
 }
 
 func (s *faultyStore) Commit(ctx context.Context, c claim.Claim, changes subscription.Changes) error {

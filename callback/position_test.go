@@ -10,9 +10,7 @@ import (
 
 	"github.com/rshub/rshub/callback"
 	"github.com/rshub/rshub/callback/subscription"
-	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
 )
 
 // A callback that fell behind retention receives what is left of the log. Deliveries name the gap, and the
@@ -211,28 +209,26 @@ func TestFilterPasses(t *testing.T) {
 			c.respond(accept)
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c := w.receiver("a.example")
-				id := w.request(c, subscription.Request{Terms: prefix("x")})
-				first := w.publish("y", 2)
-				end := w.publish("y", 1)
-				if got := w.engine.Cursor(id); !got.IsZero() {
-					t.Errorf("cursor in memory = %v, want zero", got)
-				}
-				tt.need(w, c)
-				w.pass(saveEvery)
-				from := feed.Cursor{Micros: first.Micros - 2} // before the first of two entries
-				if r := w.record(id); r.Cursor != end || r.From != from {
-					t.Errorf("stored cursor = %v from %v, want %v from %v", r.Cursor, r.From, end, from)
-				}
-				w.publish("x", 1)
-				w.pass(time.Minute)
-				p := c.posts.all()[0]
-				if got := p.header.Get("RS-Previous"); got != "0" || !p.doc.From.Equal(time.UnixMicro(from.Micros)) {
-					t.Errorf("RS-Previous = %s from %v, want 0 from %v", got, p.doc.From, time.UnixMicro(from.Micros))
-				}
-			})
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			c := w.receiver("a.example")
+			id := w.request(c, subscription.Request{Terms: prefix("x")})
+			first := w.publish("y", 2)
+			end := w.publish("y", 1)
+			if got := w.engine.Cursor(id); !got.IsZero() {
+				t.Errorf("cursor in memory = %v, want zero", got)
+			}
+			tt.need(w, c)
+			w.pass(saveEvery)
+			from := feed.Cursor{Micros: first.Micros - 2} // before the first of two entries
+			if r := w.record(id); r.Cursor != end || r.From != from {
+				t.Errorf("stored cursor = %v from %v, want %v from %v", r.Cursor, r.From, end, from)
+			}
+			w.publish("x", 1)
+			w.pass(time.Minute)
+			p := c.posts.all()[0]
+			if got := p.header.Get("RS-Previous"); got != "0" || !p.doc.From.Equal(time.UnixMicro(from.Micros)) {
+				t.Errorf("RS-Previous = %s from %v, want 0 from %v", got, p.doc.From, time.UnixMicro(from.Micros))
+			}
 		})
 	}
 }
@@ -319,17 +315,11 @@ func TestReadBeforePublish(t *testing.T) {
 		g.shut.Store(true)
 		w.publish("first", 1)
 		g.wantRead(t)
-		var all []resourcesync.Change // more than the window holds
-		for i := range 1700 {
-			all = append(all, resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s%d", strings.Repeat("x", 1500), i), Change: resourcesync.Created})
-		}
-		_, err := w.hub.Publish(t.Context(), "demo", changelog.Publish{Changes: all})
-		ok(t, err)
-		w.settle()
+		w.publish(strings.Repeat("x", 1500), 1700) // more than the window holds
 		close(g.open)
 		w.settle()
 		for _, c := range []*receiver{a, b} {
-			c.wantChanges(0, len(all)+1)
+			c.wantChanges(0, 1701)
 		}
 	})
 }

@@ -32,26 +32,24 @@ func TestReplacedStaysReplaced(t *testing.T) {
 		{"move", subscription.Request{Mode: subscription.Move}, subscription.Request{Mode: subscription.Move, Start: feed.Cursor{Position: 3}},
 			func(_ *world, c *receiver, _ subscription.ID) { c.wantNames("a/0 a/1 a/2") }},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c, id := w.subscriber()
-				w.publish("a", 3)
-				w.pass(time.Second)
-				c.verify(fail)
-				w.store.onCommit(noRecords)
-				w.request(c, tt.replaced) // is tried again soon
-				c.verify(confirm)
-				w.store.onCommit(nil)
-				if tt.later.Start.Position > 0 {
-					tt.later.Start = w.head()
-				}
-				w.request(c, tt.later)
-				w.pass(time.Minute)
-				tt.check(w, c, id)
-				w.recover()
-				w.pass(time.Minute)
-				tt.check(w, c, id)
-			})
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			c, id := w.subscriber()
+			w.publish("a", 3)
+			w.pass(time.Second)
+			c.verify(fail)
+			w.store.onCommit(noRecords)
+			w.request(c, tt.replaced) // is tried again soon
+			c.verify(confirm)
+			w.store.onCommit(nil)
+			if tt.later.Start.Position > 0 {
+				tt.later.Start = w.head()
+			}
+			w.request(c, tt.later)
+			w.pass(time.Minute)
+			tt.check(w, c, id)
+			w.recover()
+			w.pass(time.Minute)
+			tt.check(w, c, id)
 		})
 	}
 }
@@ -209,33 +207,31 @@ func TestInvalidRequest(t *testing.T) {
 // A renewal that was accepted before the lease ended renews the subscription, even if it is executed later.
 func TestRenewalWaitsForAHub(t *testing.T) {
 	for _, confirms := range []bool{true, false} {
-		t.Run(fmt.Sprint("confirms=", confirms), func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c := w.receiver("a.example")
-				request := subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: c.url, Lease: 300 * time.Second}
-				id := w.request(c, request)
-				c.respond(status(503))
-				w.publish("a", 3)
-				w.pass(250 * time.Second)
-				w.crash()
-				request.Start, request.At = w.head(), time.Now()
-				ok(t, w.registry.Send(t.Context(), request))
-				w.pass(time.Minute) // the lease ends
-				c.respond(accept)
-				if !confirms {
-					c.verify(status(404))
-				}
-				w.start()
-				w.pass(time.Minute)
-				if confirms {
-					c.wantQuery(map[string]string{"hub.mode": "subscribe", "rs.renewed": "true", "rs.since": "0-0"})
-					c.wantChanges(0, 3)
-					return
-				}
-				c.wantChanges(0, 0)
-				c.wantDenials("lease expired")
-				w.wantGone(id)
-			})
+		runInWorld(t, fmt.Sprint("confirms=", confirms), callback.Options{}, func(t *testing.T, w *world) {
+			c := w.receiver("a.example")
+			request := subscription.Request{Mode: subscription.Subscribe, Set: "demo", Callback: c.url, Lease: 300 * time.Second}
+			id := w.request(c, request)
+			c.respond(status(503))
+			w.publish("a", 3)
+			w.pass(250 * time.Second)
+			w.crash()
+			request.Start, request.At = w.head(), time.Now()
+			ok(t, w.registry.Send(t.Context(), request))
+			w.pass(time.Minute) // the lease ends
+			c.respond(accept)
+			if !confirms {
+				c.verify(status(404))
+			}
+			w.start()
+			w.pass(time.Minute)
+			if confirms {
+				c.wantQuery(map[string]string{"hub.mode": "subscribe", "rs.renewed": "true", "rs.since": "0-0"})
+				c.wantChanges(0, 3)
+				return
+			}
+			c.wantChanges(0, 0)
+			c.wantDenials("lease expired")
+			w.wantGone(id)
 		})
 	}
 }

@@ -240,46 +240,44 @@ func TestUnknownToken(t *testing.T) {
 		name string
 		age  time.Duration // of the subscription
 	}{{"new", 0}, {"taken over", 2 * unsureFor}} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				late, never := w.receiver("late.example"), w.receiver("never.example")
-				lateID := w.request(late, subscription.Request{By: "token late"})
-				neverID := w.request(never, subscription.Request{By: "token never"})
-				w.pass(tt.age)
-				r := newRegister()
-				w.opts.Rights = r
-				w.restart()
-				w.publish("a", 1)
-				w.pass(30 * time.Second)
-				late.wantRequests(0, 1)
-				never.wantRequests(0, 1)
-				if w.ended(lateID) {
-					t.Fatal("the subscription ended before its token became known")
-				}
-				r.set("token late", time.Time{})
-				w.pass(unsureRetry + 2*time.Second)
-				late.wantChanges(0, 1)
-				w.pass(unsureFor)
-				late.wantRequests(1, 1)
-				never.wantRequests(0, 2)
-				never.wantDenials("the token is gone")
-				if !w.ended(neverID) {
-					t.Error("the subscription of an unknown token has not ended")
-				}
-				r.remove("token late") // it was known, so there is no wait
-				if w.pass(2 * time.Second); !w.ended(lateID) {
-					t.Error("the subscription continues without its token")
-				}
-				// A request waits, too.
-				never.url += "2"
-				id := w.request(never, subscription.Request{By: "token never"})
-				w.pass(unsureFor - 2*unsureRetry)
-				never.wantRequests(0, 2)
-				w.pass(4 * unsureRetry)
-				never.wantRequests(0, 3)
-				never.wantDenials("the token is gone", "the token is gone")
-				w.wantGone(id)
-			})
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			late, never := w.receiver("late.example"), w.receiver("never.example")
+			lateID := w.request(late, subscription.Request{By: "token late"})
+			neverID := w.request(never, subscription.Request{By: "token never"})
+			w.pass(tt.age)
+			r := newRegister()
+			w.opts.Rights = r
+			w.restart()
+			w.publish("a", 1)
+			w.pass(30 * time.Second)
+			late.wantRequests(0, 1)
+			never.wantRequests(0, 1)
+			if w.ended(lateID) {
+				t.Fatal("the subscription ended before its token became known")
+			}
+			r.set("token late", time.Time{})
+			w.pass(unsureRetry + 2*time.Second)
+			late.wantChanges(0, 1)
+			w.pass(unsureFor)
+			late.wantRequests(1, 1)
+			never.wantRequests(0, 2)
+			never.wantDenials("the token is gone")
+			if !w.ended(neverID) {
+				t.Error("the subscription of an unknown token has not ended")
+			}
+			r.remove("token late") // it was known, so there is no wait
+			if w.pass(2 * time.Second); !w.ended(lateID) {
+				t.Error("the subscription continues without its token")
+			}
+			// A request waits, too.
+			never.url += "2"
+			id := w.request(never, subscription.Request{By: "token never"})
+			w.pass(unsureFor - 2*unsureRetry)
+			never.wantRequests(0, 2)
+			w.pass(4 * unsureRetry)
+			never.wantRequests(0, 3)
+			never.wantDenials("the token is gone", "the token is gone")
+			w.wantGone(id)
 		})
 	}
 }

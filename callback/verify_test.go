@@ -17,29 +17,27 @@ import (
 
 func TestVerify(t *testing.T) {
 	for _, query := range []string{"", "?", "?own=1&hub.mode=mine", "?own=%2f&"} {
-		t.Run("cb"+query, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				w.publish("a", 3)
-				c := w.receiver("a.example")
-				c.url += query
-				start := feed.Cursor{Position: 2, Micros: w.head().Micros - 1}
-				filter := feed.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}}
-				id := w.request(c, subscription.Request{Start: start, Lease: time.Hour, Terms: subscription.Terms{Filter: filter}})
-				r, q := w.record(id), c.query()
-				if uri := c.gets.all()[0].RequestURI; !strings.HasPrefix("http://a.example"+uri, strings.TrimRight(c.url, "?&")) {
-					t.Errorf("URI = %s, want the callback first", uri)
-				}
-				c.wantQuery(map[string]string{
-					"hub.topic": topic("demo"), "hub.lease_seconds": "3600", "rs.since": start.String(), "rs.renewed": "false",
-					"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + id.String() + "." + r.Token,
-				})
-				if modes := q["hub.mode"]; modes[len(modes)-1] != "subscribe" || len(q.Get("hub.challenge")) < 26 {
-					t.Errorf("parameters = %v, want a subscription with a long challenge", q)
-				}
-				if !r.LeaseEnd.Equal(time.Now().Add(time.Hour)) || r.Cursor != start || len(r.Token) < 26 || r.Callback != c.url {
-					t.Errorf("record = %+v, want what was requested", r)
-				}
+		runInWorld(t, "cb"+query, callback.Options{}, func(t *testing.T, w *world) {
+			w.publish("a", 3)
+			c := w.receiver("a.example")
+			c.url += query
+			start := feed.Cursor{Position: 2, Micros: w.head().Micros - 1}
+			filter := feed.Filter{Prefix: "https://example.org/x&y", Changes: []resourcesync.ChangeType{resourcesync.Created, resourcesync.Deleted}}
+			id := w.request(c, subscription.Request{Start: start, Lease: time.Hour, Terms: subscription.Terms{Filter: filter}})
+			r, q := w.record(id), c.query()
+			if uri := c.gets.all()[0].RequestURI; !strings.HasPrefix("http://a.example"+uri, strings.TrimRight(c.url, "?&")) {
+				t.Errorf("URI = %s, want the callback first", uri)
+			}
+			c.wantQuery(map[string]string{
+				"hub.topic": topic("demo"), "hub.lease_seconds": "3600", "rs.since": start.String(), "rs.renewed": "false",
+				"rs.prefix": "https://example.org/x&y", "rs.change": "created,deleted", "rs.status": base + "/subscriptions/" + id.String() + "." + r.Token,
 			})
+			if modes := q["hub.mode"]; modes[len(modes)-1] != "subscribe" || len(q.Get("hub.challenge")) < 26 {
+				t.Errorf("parameters = %v, want a subscription with a long challenge", q)
+			}
+			if !r.LeaseEnd.Equal(time.Now().Add(time.Hour)) || r.Cursor != start || len(r.Token) < 26 || r.Callback != c.url {
+				t.Errorf("record = %+v, want what was requested", r)
+			}
 		})
 	}
 }
@@ -103,34 +101,32 @@ func TestNotConfirmed(t *testing.T) {
 		{"503", status(503), 3},
 		{"hangs", hang, 3},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				wait := time.Second
-				if tt.tries > 1 {
-					wait = time.Minute
-				}
-				fresh, known := w.receiver("fresh.example"), w.receiver("known.example")
-				id := w.request(known, subscription.Request{Terms: secret("old"), Lease: time.Hour})
-				before := w.record(id)
-				fresh.verify(tt.respond)
-				known.verify(tt.respond)
-				other := w.do(subscription.Subscribe, fresh)
-				terms := prefix("no")
-				terms.Secret = "new"
-				w.request(known, subscription.Request{Terms: terms, Lease: 2 * time.Hour, Move: true})
-				w.pass(wait)
-				w.publish("a", 1)
-				w.do(subscription.Unsubscribe, known)
-				w.pass(wait)
-				w.wantGone(other)
-				if r := w.record(id); r.Secret != "old" || !r.LeaseEnd.Equal(before.LeaseEnd) || !r.Filter.IsZero() {
-					t.Errorf("record = %+v, want %+v", r, before)
-				}
-				fresh.wantRequests(0, tt.tries)
-				known.wantRequests(1, 1+2*tt.tries)
-				known.wantChanges(0, 1)
-				known.last().wantSignature(t, "old")
-			})
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			wait := time.Second
+			if tt.tries > 1 {
+				wait = time.Minute
+			}
+			fresh, known := w.receiver("fresh.example"), w.receiver("known.example")
+			id := w.request(known, subscription.Request{Terms: secret("old"), Lease: time.Hour})
+			before := w.record(id)
+			fresh.verify(tt.respond)
+			known.verify(tt.respond)
+			other := w.do(subscription.Subscribe, fresh)
+			terms := prefix("no")
+			terms.Secret = "new"
+			w.request(known, subscription.Request{Terms: terms, Lease: 2 * time.Hour, Move: true})
+			w.pass(wait)
+			w.publish("a", 1)
+			w.do(subscription.Unsubscribe, known)
+			w.pass(wait)
+			w.wantGone(other)
+			if r := w.record(id); r.Secret != "old" || !r.LeaseEnd.Equal(before.LeaseEnd) || !r.Filter.IsZero() {
+				t.Errorf("record = %+v, want %+v", r, before)
+			}
+			fresh.wantRequests(0, tt.tries)
+			known.wantRequests(1, 1+2*tt.tries)
+			known.wantChanges(0, 1)
+			known.last().wantSignature(t, "old")
 		})
 	}
 }
@@ -189,32 +185,30 @@ func TestLeaseEnds(t *testing.T) {
 		{"fails", fail, false, "lease expired"},
 		{"deleted set", accept, true, "lease expired; the set does not exist"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
-				c := w.receiver("a.example")
-				c.respond(tt.respond)
-				id := w.request(c, subscription.Request{Lease: 300 * time.Second})
-				w.publish("a", 1)
-				w.pass(270 * time.Second)
-				w.publish("late", 1) // shows an earlier end that nothing else notices
-				if tt.deleted {
-					w.deleteSet()
-				}
-				w.pass(29 * time.Second)
-				w.record(id)
-				c.wantDenials()
-				if tt.name == "accepts" {
-					c.wantChanges(0, 2)
-				}
-				w.pass(2 * time.Second)
-				w.wantGone(id)
-				c.wantDenials(tt.reason)
-				c.wantQuery(map[string]string{"hub.topic": topic("demo"), "hub.challenge": ""})
-				posts := c.posts.len()
-				w.publish("b", 1)
-				w.pass(10 * time.Minute)
-				c.wantRequests(posts, 2)
-			})
+		runInWorld(t, tt.name, callback.Options{}, func(t *testing.T, w *world) {
+			c := w.receiver("a.example")
+			c.respond(tt.respond)
+			id := w.request(c, subscription.Request{Lease: 300 * time.Second})
+			w.publish("a", 1)
+			w.pass(270 * time.Second)
+			w.publish("late", 1) // shows an earlier end that nothing else notices
+			if tt.deleted {
+				w.deleteSet()
+			}
+			w.pass(29 * time.Second)
+			w.record(id)
+			c.wantDenials()
+			if tt.name == "accepts" {
+				c.wantChanges(0, 2)
+			}
+			w.pass(2 * time.Second)
+			w.wantGone(id)
+			c.wantDenials(tt.reason)
+			c.wantQuery(map[string]string{"hub.topic": topic("demo"), "hub.challenge": ""})
+			posts := c.posts.len()
+			w.publish("b", 1)
+			w.pass(10 * time.Minute)
+			c.wantRequests(posts, 2)
 		})
 	}
 }

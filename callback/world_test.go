@@ -97,6 +97,12 @@ func inWorld(t *testing.T, o callback.Options, test func(t *testing.T, w *world)
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, o, time.Hour)) })
 }
 
+// runInWorld runs a subtest in a world of its own.
+func runInWorld(t *testing.T, name string, o callback.Options, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inWorld(t, o, test) })
+}
+
 // inWorldOfClaims is inWorld for tests of claims, which last as long as those of a hub on disk.
 func inWorldOfClaims(t *testing.T, o callback.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
