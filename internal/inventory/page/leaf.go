@@ -348,7 +348,11 @@ func (r *Reader) readKind() {
 	for range count {
 		p := hashPart{r.d.String(), r.d.Number()}
 		k.parts = append(k.parts, p)
-		k.bytes = min(k.bytes+p.bytes, 1<<40) // a page is shorter
+		if p.bytes > 1<<40 { // a sum of 0x7f smaller numbers cannot overflow
+			r.damaged()
+			return
+		}
+		k.bytes += p.bytes
 	}
 	k.plain = count == 1 && k.parts[0] == hashPart{}
 	r.kind = len(r.kinds)

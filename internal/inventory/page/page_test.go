@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/binary"
 	"fmt"
 	"reflect"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/internal/inventory/sourcetest"
+	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -141,6 +143,23 @@ func TestDamage(t *testing.T) {
 		if _, err := OpenLeaf(9, page[:n]); err == nil {
 			t.Errorf("%d bytes of a page were read", n)
 		}
+	}
+}
+
+// TestLeafHashOverflow reads a leaf whose kind has two parts of a hash: their sizes overflow when
+// they are added.
+func TestLeafHashOverflow(t *testing.T) {
+	rows := []byte{0, 0, 1, 'a', 2, 2, 0, 0, 2} // flags, loc, position, datetime, and a new kind with two parts
+	rows = binary.AppendUvarint(packed.AppendString(rows, "md5:"), 5)
+	rows = binary.AppendUvarint(packed.AppendString(rows, " x:"), 1<<64-3)
+	rows = append(rows, 1, 2)
+	l, err := OpenLeaf(9, Append(nil, 9, LeafForm, 1, rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d Decoder
+	if entries, err := d.Decode(nil, l); err == nil {
+		t.Errorf("Decode() = %+v, want an error", entries)
 	}
 }
 
