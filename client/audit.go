@@ -109,7 +109,7 @@ func (c *Client) Audit(ctx context.Context, set string, own iter.Seq2[*feed.Entr
 		o.By = ByContent
 		l := &ownList{pages: pages, set: set, resources: own}
 		to := o.auditorOptions()
-		to.Begin = l.resetStates
+		to.OnStart = l.resetStates
 		c.auditState(ctx, set, l.collectState, to)(yield)
 	}
 }
@@ -141,7 +141,7 @@ func (l *ownList) collectState(ctx context.Context) (*inventory.State, error) {
 func (o AuditOptions) auditorOptions() auditor.Options {
 	to := auditor.Options{Prefix: o.Prefix, By: digest.By(o.By), Since: o.Since, Settle: o.Settle}
 	if o.OnProof != nil {
-		to.Proved = func(p audit.Proof) {
+		to.OnProof = func(p audit.Proof) {
 			o.OnProof(Proof{p.Set, p.Prefix, Comparison(p.By), p.Cursor, p.Count, p.Digest.String()})
 		}
 	}
@@ -149,7 +149,7 @@ func (o AuditOptions) auditorOptions() auditor.Options {
 }
 
 // auditState yields the differences between a state and the hub's resources.
-func (c *Client) auditState(ctx context.Context, set string, own auditor.Own, o auditor.Options) iter.Seq2[Difference, error] {
+func (c *Client) auditState(ctx context.Context, set string, own auditor.StateFunc, o auditor.Options) iter.Seq2[Difference, error] {
 	o.Sleep = c.opts.Sleep
 	return func(yield func(Difference, error) bool) {
 		for d, err := range auditor.Audit(ctx, c, set, own, o) {
@@ -164,7 +164,7 @@ func (c *Client) auditState(ctx context.Context, set string, own auditor.Own, o 
 }
 
 // ErrProofMismatch means that the hub did not hold the resources that a proof states.
-var ErrProofMismatch = auditor.ErrOther
+var ErrProofMismatch = auditor.ErrProofMismatch
 
 // SubmitProof sends a proof to the hub. The hub compares it with the resources that it held at the
 // proof's cursor, and shows its operators when the destination with the given name was last in
@@ -180,5 +180,5 @@ func (c *Client) SubmitProof(ctx context.Context, name string, p Proof) error {
 	if err != nil {
 		return err
 	}
-	return auditor.Tell(ctx, c, name, audit.Proof{Set: p.Set, Prefix: p.Prefix, By: digest.By(p.By), Cursor: p.Cursor, Count: p.Count, Digest: d})
+	return auditor.SubmitProof(ctx, c, name, audit.Proof{Set: p.Set, Prefix: p.Prefix, By: digest.By(p.By), Cursor: p.Cursor, Count: p.Count, Digest: d})
 }

@@ -154,7 +154,7 @@ func TestAuditTally(t *testing.T) {
 			calls := 0
 			own := func(ctx context.Context) (*inventory.State, error) { calls++; return h.state(ctx) }
 			looked := false
-			o := auditor.Options{By: digest.ByContent, Look: func(audit.Look) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
+			o := auditor.Options{By: digest.ByContent, OnSummary: func(audit.Summary) { looked = true }, Tally: func(context.Context) (digest.Tally, error) {
 				if !looked {
 					t.Error("Tally is called before Look")
 				}
@@ -193,7 +193,7 @@ func TestAuditSince(t *testing.T) {
 		"start": "map[]",
 	} {
 		o := auditor.Options{By: digest.ByContent, Since: since}
-		if found := differences(t, c.AuditState(t.Context(), "demo", auditor.Always(list), o)); fmt.Sprint(found) != want {
+		if found := differences(t, c.AuditState(t.Context(), "demo", auditor.FixedState(list), o)); fmt.Sprint(found) != want {
 			t.Errorf("audit with Since %q yields %v, want %s", since, found, want)
 		}
 	}
@@ -203,10 +203,10 @@ func TestAuditSince(t *testing.T) {
 // resources take a few, and that the audit starts over if the hub no longer has the state.
 func TestAuditRequests(t *testing.T) {
 	s := newSite(t)
-	var looks []audit.Look
+	var looks []audit.Summary
 	c := newClient(t, s.URL, newClock().options())
 	h := newLocalCopy(t, s, 5_000)
-	o := auditor.Options{By: digest.ByContent, Look: func(l audit.Look) { looks = append(looks, l) }}
+	o := auditor.Options{By: digest.ByContent, OnSummary: func(l audit.Summary) { looks = append(looks, l) }}
 	if found := differences(t, c.AuditState(t.Context(), "demo", h.state, o)); len(found) > 0 || len(s.received()) != 1 || len(looks) != 1 || looks[0].Count != 5_000 {
 		t.Errorf("audit of equal sides sends %d requests, yields %v, looks are %+v, want one request for 5,000 resources", len(s.received()), found, looks)
 	}
@@ -287,13 +287,13 @@ func TestAuditRefused(t *testing.T) {
 			_, _ = w.Write([]byte(text))
 		}
 	}
-	look := audit.Look{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
+	look := audit.Summary{Set: "demo", Cursor: feed.Cursor{Position: 5, Micros: 5}, Count: 9}
 	own := &localCopy{t: t, hashes: map[string]string{"urn:b": ""}}
 	failure := errors.New("failure")
 	for _, tt := range []struct {
 		name   string
 		answer http.HandlerFunc
-		own    auditor.Own
+		own    auditor.StateFunc
 		o      auditor.Options
 		want   error
 		text   string

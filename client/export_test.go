@@ -9,7 +9,7 @@ import (
 )
 
 // AuditState is Audit of an inventory state, with all options of package auditor.
-func (c *Client) AuditState(ctx context.Context, set string, own auditor.Own, o auditor.Options) iter.Seq2[Difference, error] {
+func (c *Client) AuditState(ctx context.Context, set string, own auditor.StateFunc, o auditor.Options) iter.Seq2[Difference, error] {
 	return c.auditState(ctx, set, own, o)
 }
 

@@ -259,7 +259,7 @@ func (r *Replica) checkComplete(ctx context.Context) {
 	r.completeCheckedAt = now
 	once := *r.client
 	once.opts.RetryTimeout = -1
-	if look, err := auditor.Look(ctx, &once, r.set, r.opts.Prefix); err != nil || !look.Complete {
+	if look, err := auditor.FetchSummary(ctx, &once, r.set, r.opts.Prefix); err != nil || !look.Complete {
 		return
 	}
 	r.mu.Lock()

@@ -72,7 +72,7 @@ func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stder
 	name := flags.String("name", "rshub audit", "")
 	printer := &differencePrinter{stdout: stdout, stderr: stderr, counts: map[audit.Kind]int{}}
 	var proof *audit.Proof
-	o := auditor.Options{By: digest.ByContent, Look: func(look audit.Look) { printer.latest = look }, Proved: func(p audit.Proof) { proof = &p }}
+	o := auditor.Options{By: digest.ByContent, OnSummary: func(look audit.Summary) { printer.latest = look }, OnProof: func(p audit.Proof) { proof = &p }}
 	flags.StringVar(&o.Prefix, "prefix", "", "")
 	flags.StringVar(&o.Since, "since", "", "")
 	flags.DurationVar(&o.Settle, "settle", 5*time.Second, "")
@@ -103,11 +103,11 @@ func runAudit(ctx context.Context, args []string, stdin io.Reader, stdout, stder
 		return err
 	}
 	defer cleanup() // ignore the error, because the files are temporary
-	if err := printer.printDifferences(auditor.Audit(ctx, c, *set, auditor.Always(list), o)); err != nil {
+	if err := printer.printDifferences(auditor.Audit(ctx, c, *set, auditor.FixedState(list), o)); err != nil {
 		return hubError(err)
 	}
 	if proof != nil && *name != "" {
-		if err := auditor.Tell(ctx, c, *name, *proof); err != nil {
+		if err := auditor.SubmitProof(ctx, c, *name, *proof); err != nil {
 			fmt.Fprintf(stderr, "rshub: report the successful audit to the hub: %v\n", hubError(err))
 		}
 	}
@@ -149,7 +149,7 @@ type differencePrinter struct {
 	stdout, stderr io.Writer
 	skipUnknown    bool
 
-	latest audit.Look // newest summary of the hub's inventory
+	latest audit.Summary // newest summary of the hub's inventory
 	counts map[audit.Kind]int
 }
 

@@ -141,8 +141,8 @@ func (s *site) wantInSync() {
 		s.Fatal(err)
 	}
 	complete := false
-	o := auditor.Options{By: digest.ByContent, Settle: 1, Look: func(l audit.Look) { complete = l.Complete }}
-	for d, err := range auditor.Audit(s.Context(), c, "files", auditor.Always(own), o) {
+	o := auditor.Options{By: digest.ByContent, Settle: 1, OnSummary: func(l audit.Summary) { complete = l.Complete }}
+	for d, err := range auditor.Audit(s.Context(), c, "files", auditor.FixedState(own), o) {
 		if err != nil {
 			s.Fatal(err)
 		}

@@ -53,8 +53,8 @@ func (r activityRecorder) polled(set, source string, err error) {
 	r.AddFailure(activity.Failure{Kind: sourceFailure, Set: set, Where: source, Text: err.Error()})
 }
 
-// Proved records a proof of a destination.
-func (r activityRecorder) Proved(req *http.Request, name string, proof audit.Proof) {
+// RecordProof records a proof of a destination.
+func (r activityRecorder) RecordProof(req *http.Request, name string, proof audit.Proof) {
 	r.Recorder.AddProof(activity.Proof{
 		Set: proof.Set, Name: name, By: websub.Requester(req), Prefix: proof.Prefix, Compared: string(proof.By), Cursor: proof.Cursor, Count: proof.Count,
 	})

@@ -2,7 +2,7 @@
 // the locs into ranges and compares the digests of the ranges, again and again, until every
 // difference is named.
 //
-// Compare is the asking end, and Answer the end that is asked, such as a hub. They exchange a Look,
+// Compare is the asking end, and Answer the end that is asked, such as a hub. They exchange a Summary,
 // then Questions and Replies, as JSON; docs/audit.md defines them for other implementations. The
 // package does not send them: package auditor does.
 package audit
@@ -29,9 +29,9 @@ const (
 	maxDetails = 4 << 20 // the most bytes of entries in a Reply; a single entry may be larger
 )
 
-// A Look describes a state without its resources. An audit begins with it. If its
+// A Summary describes a state without its resources. An audit begins with it. If its
 // digest by position or by content equals the other end's, both ends are equal.
-type Look struct {
+type Summary struct {
 	Set      string
 	Cursor   feed.Cursor
 	Complete bool // the set knows all resources of its source
@@ -41,17 +41,17 @@ type Look struct {
 	Content  digest.Digest
 }
 
-// LookAt returns the Look of a range of a state. The caller adds Set and Complete.
-func LookAt(ctx context.Context, s *inventory.State, r inventory.Range) (Look, error) {
+// Summarize returns the Summary of a range of a state. The caller adds Set and Complete.
+func Summarize(ctx context.Context, s *inventory.State, r inventory.Range) (Summary, error) {
 	t, err := s.Tally(ctx, r)
 	if err != nil {
-		return Look{}, err
+		return Summary{}, err
 	}
-	return Look{Cursor: s.Cursor(), Count: t.Count, Weak: t.Weak, Position: t.Digest(digest.ByPosition), Content: t.Digest(digest.ByContent)}, nil
+	return Summary{Cursor: s.Cursor(), Count: t.Count, Weak: t.Weak, Position: t.Digest(digest.ByPosition), Content: t.Digest(digest.ByContent)}, nil
 }
 
 // Digest returns one of the two digests.
-func (l *Look) Digest(by digest.By) digest.Digest {
+func (l *Summary) Digest(by digest.By) digest.Digest {
 	if by == digest.ByContent {
 		return l.Content
 	}
@@ -62,12 +62,12 @@ func (l *Look) Digest(by digest.By) digest.Digest {
 type Question struct {
 	At      feed.Cursor
 	By      digest.By
-	Ranges  []Asked // at least one, at most MaxRanges; ascending, disjoint
-	Details bool    // answer with whole entries; a part of the URL, not of the JSON
+	Ranges  []RangeQuestion // at least one, at most MaxRanges; ascending, disjoint
+	Details bool            // answer with whole entries; a part of the URL, not of the JSON
 }
 
-// An Asked is a range, and what the asking end holds in it.
-type Asked struct {
+// A RangeQuestion is a range, and what the asking end holds in it.
+type RangeQuestion struct {
 	inventory.Range
 	Count  uint64
 	Digest digest.Digest // of the whole range
@@ -79,12 +79,12 @@ type Asked struct {
 type Reply struct {
 	Set    string
 	Cursor feed.Cursor
-	Ranges []Answered // ascending, disjoint
+	Ranges []RangeAnswer // ascending, disjoint
 }
 
-// An Answered is what the answering end holds in a range that differs, or in a part of
+// A RangeAnswer is what the answering end holds in a range that differs, or in a part of
 // such a range.
-type Answered struct {
+type RangeAnswer struct {
 	inventory.Range
 	Count     uint64
 	Digest    digest.Digest // zero if Listed
@@ -142,7 +142,7 @@ const (
 )
 
 // add adds the answers about one range.
-func (a *answer) add(ctx context.Context, asked *Asked) error {
+func (a *answer) add(ctx context.Context, asked *RangeQuestion) error {
 	t, err := a.meter.Tally(ctx, asked.Range)
 	switch {
 	case err != nil:
@@ -161,7 +161,7 @@ func (a *answer) add(ctx context.Context, asked *Asked) error {
 		for i := range parts {
 			p := &parts[i]
 			a.bytes += answeredBytes + len(p.From) + len(p.To)
-			a.Ranges = append(a.Ranges, Answered{Range: p.Range, Count: p.Tally.Count, Digest: p.Tally.Digest(a.by)})
+			a.Ranges = append(a.Ranges, RangeAnswer{Range: p.Range, Count: p.Tally.Count, Digest: p.Tally.Digest(a.by)})
 		}
 	}
 	return nil
@@ -170,7 +170,7 @@ func (a *answer) add(ctx context.Context, asked *Asked) error {
 // list adds a range with its resources. It clones what it keeps of them, because the
 // strings of an entry keep the page in memory from which it was decoded.
 func (a *answer) list(ctx context.Context, r inventory.Range, count int) error {
-	listed := Answered{Range: r, Count: uint64(count), Listed: true, Resources: make([]Resource, 0, count)}
+	listed := RangeAnswer{Range: r, Count: uint64(count), Listed: true, Resources: make([]Resource, 0, count)}
 	a.bytes += answeredBytes + len(r.From) + len(r.To)
 	for e, err := range a.state.Walk(ctx, r) {
 		if err != nil {

@@ -27,7 +27,7 @@ func few(t *testing.T, n int) *inventory.State {
 // ask answers a question about one range of which the asking end has nothing.
 func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Reply {
 	t.Helper()
-	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: digest.ByPosition, Ranges: []Asked{{Range: r}}, Details: details})
+	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: digest.ByPosition, Ranges: []RangeQuestion{{Range: r}}, Details: details})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestAnswerSizes(t *testing.T) {
 	}
 	empty := few(t, 0)
 	none := new(digest.Tally)
-	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []Asked{{Digest: none.Digest(digest.ByContent)}}}
+	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []RangeQuestion{{Digest: none.Digest(digest.ByContent)}}}
 	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 0 {
 		t.Errorf("both have nothing: %+v, %v", reply, err)
 	}
@@ -76,7 +76,7 @@ func TestAnswerBounds(t *testing.T) {
 		if i+1 < n {
 			r.To = all[64*(i+1)].Change.Loc
 		}
-		q.Ranges = append(q.Ranges, Asked{Range: r})
+		q.Ranges = append(q.Ranges, RangeQuestion{Range: r})
 	}
 	if _, err := Answer(context.Background(), s, q); !errors.Is(err, resourcesync.ErrTooLarge) {
 		t.Errorf("err = %v", err)
@@ -116,9 +116,9 @@ func TestAuditJSON(t *testing.T) {
 		Lastmod: time.Date(2023, 1, 2, 3, 4, 5, 600_000_000, time.UTC), Hash: "md5:00", Length: &length,
 		Attrs: []resourcesync.Attr{{Namespace: "https://example.org/ns", Name: "x", Value: `"`}},
 	}}
-	look := Look{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: digest.Digest{1}, Content: digest.Digest{2}}
-	question := Question{At: at, By: digest.ByContent, Ranges: []Asked{{inventory.Range{From: "", To: "https://example.org/m"}, 3, digest.Digest{0xab}}, {inventory.Range{From: "https://example.org/n\x00"}, 0, digest.Digest{}}}}
-	reply := Reply{Set: "peps", Cursor: at, Ranges: []Answered{
+	look := Summary{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: digest.Digest{1}, Content: digest.Digest{2}}
+	question := Question{At: at, By: digest.ByContent, Ranges: []RangeQuestion{{inventory.Range{From: "", To: "https://example.org/m"}, 3, digest.Digest{0xab}}, {inventory.Range{From: "https://example.org/n\x00"}, 0, digest.Digest{}}}}
+	reply := Reply{Set: "peps", Cursor: at, Ranges: []RangeAnswer{
 		{Range: inventory.Range{From: "", To: "https://example.org/c"}, Count: 2, Listed: true, Resources: []Resource{
 			{Loc: entry.Change.Loc, Position: 3, E: digest.Digest{0xff}, Entry: &entry}, {Loc: "https://example.org/b", Position: 4, E: digest.Digest{0xfe}},
 		}},
@@ -142,7 +142,7 @@ func TestAuditJSON(t *testing.T) {
 		}
 	}
 	reply.Ranges[1].Resources = []Resource{}
-	wantRead(t, look, ReadLook, (*Look).AppendJSON)
+	wantRead(t, look, ReadSummary, (*Summary).AppendJSON)
 	wantRead(t, question, ReadQuestion, (*Question).AppendJSON)
 	wantRead(t, reply, ReadReply, (*Reply).AppendJSON)
 }

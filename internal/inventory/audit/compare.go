@@ -33,8 +33,8 @@ type Difference struct {
 	Theirs *feed.Entry // what the other end has; nil if it has nothing. If that end gives no details, it has only Loc and Position
 }
 
-// An Ask asks the other end of a comparison.
-type Ask func(ctx context.Context, q Question) (Reply, error)
+// An AskFunc asks the other end of a comparison.
+type AskFunc func(ctx context.Context, q Question) (Reply, error)
 
 // How Compare asks.
 const (
@@ -50,7 +50,7 @@ const (
 // An error ends it.
 //
 // Both ends look at one cursor, that of own. If own has no cursor because it was made
-// without the log, ask puts the cursor of a Look into each question. By position, every
+// without the log, ask puts the cursor of a Summary into each question. By position, every
 // difference is real. By content, a difference is only a candidate, unless own is
 // exactly as old as that cursor: see Confirm.
 //
@@ -60,7 +60,7 @@ const (
 //
 // Compare asks once if both ends are equal. If a few resources differ, it asks two or
 // three times, the last time for their entries. It blocks while ask blocks.
-func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventory.Range, ask Ask) iter.Seq2[Difference, error] {
+func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventory.Range, ask AskFunc) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		c := &comparison{own: own, meter: own.Meter(), by: by, ask: ask, yield: yield}
 		parts, err := own.Split(ctx, r, opening)
@@ -84,7 +84,7 @@ func Compare(ctx context.Context, own *inventory.State, by digest.By, r inventor
 // Both ends change during a comparison, but not at the same moment. So a changed
 // resource seems to differ until its change is in the log. If a resource differs and no
 // change in the log explains it, the difference is real.
-func Confirm(ctx context.Context, own *inventory.State, candidates []Difference, named func(loc string) bool, ask Ask) iter.Seq2[Difference, error] {
+func Confirm(ctx context.Context, own *inventory.State, candidates []Difference, named func(loc string) bool, ask AskFunc) iter.Seq2[Difference, error] {
 	return func(yield func(Difference, error) bool) {
 		first := make(map[string]*Difference, len(candidates))
 		c := &comparison{own: own, meter: own.Meter(), by: digest.ByContent, ask: ask}
@@ -131,7 +131,7 @@ type comparison struct {
 	own   *inventory.State
 	meter *inventory.Meter // of own
 	by    digest.By
-	ask   Ask
+	ask   AskFunc
 	yield func(Difference, error) bool
 	at    *feed.Cursor // of all replies
 
@@ -158,9 +158,9 @@ func (c *comparison) run(ctx context.Context) error {
 		} else if asked, err = c.refine(ctx, take(&c.open)); err != nil {
 			return err
 		}
-		q := Question{At: c.own.Cursor(), By: c.by, Details: single || c.asked > wholesale, Ranges: make([]Asked, len(asked))}
+		q := Question{At: c.own.Cursor(), By: c.by, Details: single || c.asked > wholesale, Ranges: make([]RangeQuestion, len(asked))}
 		for i := range asked {
-			q.Ranges[i] = Asked{asked[i].Range, asked[i].Tally.Count, asked[i].Tally.Digest(c.by)}
+			q.Ranges[i] = RangeQuestion{asked[i].Range, asked[i].Tally.Count, asked[i].Tally.Digest(c.by)}
 		}
 		reply, err := c.ask(ctx, q)
 		if err != nil {
@@ -172,7 +172,7 @@ func (c *comparison) run(ctx context.Context) error {
 		if reply.Cursor != *c.at || !c.own.Cursor().IsZero() && reply.Cursor != c.own.Cursor() {
 			return resourcesync.Invalidf("cursor of the answer: got %v, want %v", reply.Cursor, q.At)
 		}
-		c.again = !single || slices.ContainsFunc(reply.Ranges, func(a Answered) bool {
+		c.again = !single || slices.ContainsFunc(reply.Ranges, func(a RangeAnswer) bool {
 			return slices.ContainsFunc(a.Resources, func(r Resource) bool { return r.Entry != nil })
 		})
 		if err := c.take(ctx, asked, reply.Ranges); err != nil {
@@ -220,7 +220,7 @@ func (c *comparison) refine(ctx context.Context, asked []open) ([]open, error) {
 }
 
 // take takes the answers about the ranges that were asked.
-func (c *comparison) take(ctx context.Context, asked []open, answers []Answered) error {
+func (c *comparison) take(ctx context.Context, asked []open, answers []RangeAnswer) error {
 	for i := range asked {
 		o := &asked[i]
 		n := 0
@@ -240,7 +240,7 @@ func (c *comparison) take(ctx context.Context, asked []open, answers []Answered)
 
 // takeOne takes the answers about one range. No answer means that the range is
 // equal.
-func (c *comparison) takeOne(ctx context.Context, o *open, answers []Answered) error {
+func (c *comparison) takeOne(ctx context.Context, o *open, answers []RangeAnswer) error {
 	if len(answers) == 0 {
 		return nil
 	}
@@ -262,7 +262,7 @@ func (c *comparison) takeOne(ctx context.Context, o *open, answers []Answered) e
 	return nil
 }
 
-func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error {
+func (c *comparison) takeAnswer(ctx context.Context, o *open, a *RangeAnswer) error {
 	if a.Listed || a.Count == 0 {
 		return c.compare(ctx, a)
 	}
@@ -277,7 +277,7 @@ func (c *comparison) takeAnswer(ctx context.Context, o *open, a *Answered) error
 }
 
 // compare compares the own resources in a range with all those of the other end.
-func (c *comparison) compare(ctx context.Context, a *Answered) error {
+func (c *comparison) compare(ctx context.Context, a *RangeAnswer) error {
 	if uint64(len(a.Resources)) != a.Count {
 		return resourcesync.Invalidf("the answer lists %d resources, count is %d", len(a.Resources), a.Count)
 	}

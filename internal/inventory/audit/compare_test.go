@@ -24,8 +24,8 @@ type line struct {
 	busy            time.Duration // of the answering end
 }
 
-// to returns an Ask that a state answers, all in JSON.
-func (l *line) to(s *inventory.State) Ask {
+// to returns an AskFunc that a state answers, all in JSON.
+func (l *line) to(s *inventory.State) AskFunc {
 	return func(ctx context.Context, q Question) (Reply, error) {
 		l.asked++
 		question := q.AppendJSON(nil)
@@ -52,7 +52,7 @@ func (l *line) to(s *inventory.State) Ask {
 }
 
 // differences returns what Compare yields as one text for each, sorted.
-func differences(t *testing.T, own *inventory.State, by digest.By, r inventory.Range, ask Ask) []string {
+func differences(t *testing.T, own *inventory.State, by digest.By, r inventory.Range, ask AskFunc) []string {
 	t.Helper()
 	var all []string
 	for d, err := range Compare(context.Background(), own, by, r, ask) {
@@ -196,7 +196,7 @@ func TestCompareFew(t *testing.T) {
 			l := new(line)
 			wantDifferences(t, differences(t, own, by, inventory.Range{}, l.to(hub)), slices.Clone(want))
 			t.Logf("by %s: asked %d times, %d bytes up and %d down, the hub was busy for %v", by, l.asked, l.up, l.down, l.busy)
-			if l.asked > 4 { // the Look is a round trip too
+			if l.asked > 4 { // the Summary is a round trip too
 				t.Errorf("asked %d times", l.asked)
 			}
 			if l.up+l.down > 200_000 {
@@ -314,11 +314,11 @@ func TestCompareWithoutDetails(t *testing.T) {
 func TestCompareLiars(t *testing.T) {
 	at := feed.Cursor{Position: 5, Micros: 5}
 	own := holding(t, at, sourcetest.PEPs(1000))
-	part := func(from, to string, count uint64) Answered {
-		return Answered{Range: inventory.Range{From: from, To: to}, Count: count}
+	part := func(from, to string, count uint64) RangeAnswer {
+		return RangeAnswer{Range: inventory.Range{From: from, To: to}, Count: count}
 	}
-	listed := func(from, to string, count uint64, locs ...string) Answered {
-		a := Answered{Range: inventory.Range{From: from, To: to}, Count: count, Listed: true}
+	listed := func(from, to string, count uint64, locs ...string) RangeAnswer {
+		a := RangeAnswer{Range: inventory.Range{From: from, To: to}, Count: count, Listed: true}
 		for _, loc := range locs {
 			a.Resources = append(a.Resources, Resource{Loc: loc})
 		}
@@ -326,41 +326,41 @@ func TestCompareLiars(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name   string
-		ranges func(q Question) []Answered
+		ranges func(q Question) []RangeAnswer
 		want   string
 	}{
-		{"the same range", func(q Question) []Answered { return []Answered{part(q.Ranges[0].From, q.Ranges[0].To, 9)} }, "does not split"},
-		{"halves for ever", func(q Question) []Answered {
+		{"the same range", func(q Question) []RangeAnswer { return []RangeAnswer{part(q.Ranges[0].From, q.Ranges[0].To, 9)} }, "does not split"},
+		{"halves for ever", func(q Question) []RangeAnswer {
 			r := q.Ranges[len(q.Ranges)-1]
-			return []Answered{part(r.From, r.From+"~", 0), part(r.From+"~", r.To, 1<<40)}
+			return []RangeAnswer{part(r.From, r.From+"~", 0), part(r.From+"~", r.To, 1<<40)}
 		}, "does not split"},
-		{"a part only", func(q Question) []Answered {
+		{"a part only", func(q Question) []RangeAnswer {
 			r := q.Ranges[1]
-			return []Answered{part(r.From, r.From+"0", 9), part(r.From+"0", r.From+"1", 9)}
+			return []RangeAnswer{part(r.From, r.From+"0", 9), part(r.From+"0", r.From+"1", 9)}
 		}, "gap"},
-		{"a hole", func(q Question) []Answered {
+		{"a hole", func(q Question) []RangeAnswer {
 			r := q.Ranges[1]
-			return []Answered{part(r.From, r.From+"0", 9), part(r.From+"1", r.To, 9)}
+			return []RangeAnswer{part(r.From, r.From+"0", 9), part(r.From+"1", r.To, 9)}
 		}, "gap"},
-		{"backwards", func(q Question) []Answered {
+		{"backwards", func(q Question) []RangeAnswer {
 			r := q.Ranges[1]
-			return []Answered{part(r.From, r.From+"1", 9), part(r.From+"1", r.From+"0", 9), part(r.From+"0", r.To, 9)}
+			return []RangeAnswer{part(r.From, r.From+"1", 9), part(r.From+"1", r.From+"0", 9), part(r.From+"0", r.To, 9)}
 		}, "gap"},
-		{"too far", func(q Question) []Answered {
+		{"too far", func(q Question) []RangeAnswer {
 			r := q.Ranges[1]
-			return []Answered{part(r.From, r.From+"1", 9), part(r.From+"1", q.Ranges[2].To, 9)}
+			return []RangeAnswer{part(r.From, r.From+"1", 9), part(r.From+"1", q.Ranges[2].To, 9)}
 		}, "gap"},
-		{"beyond the end", func(q Question) []Answered {
+		{"beyond the end", func(q Question) []RangeAnswer {
 			r := q.Ranges[len(q.Ranges)-1]
-			return []Answered{part(r.From, "", 9), part("", "", 9)}
+			return []RangeAnswer{part(r.From, "", 9), part("", "", 9)}
 		}, "gap"},
-		{"out of order", func(q Question) []Answered {
-			return []Answered{listed(q.Ranges[2].From, q.Ranges[2].To, 0), listed(q.Ranges[0].From, q.Ranges[0].To, 0)}
+		{"out of order", func(q Question) []RangeAnswer {
+			return []RangeAnswer{listed(q.Ranges[2].From, q.Ranges[2].To, 0), listed(q.Ranges[0].From, q.Ranges[0].To, 0)}
 		}, ""},
-		{"another count", func(q Question) []Answered { return []Answered{listed("", q.Ranges[0].To, 3, "a")} }, "lists 1"},
-		{"no such resource", func(q Question) []Answered { return []Answered{listed("", q.Ranges[0].To, 1, "z")} }, "out of order or out of range"},
-		{"twice", func(q Question) []Answered { return []Answered{listed("", q.Ranges[0].To, 2, "a", "a")} }, "out of order or out of range"},
-		{"without loc", func(q Question) []Answered { return []Answered{listed("", q.Ranges[0].To, 1, "")} }, "out of order or out of range"},
+		{"another count", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 3, "a")} }, "lists 1"},
+		{"no such resource", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 1, "z")} }, "out of order or out of range"},
+		{"twice", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 2, "a", "a")} }, "out of order or out of range"},
+		{"without loc", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 1, "")} }, "out of order or out of range"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			rounds := 0
@@ -484,8 +484,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// at returns an Ask for which p answers, at a cursor.
-func at(t *testing.T, c feed.Cursor, p sourcetest.Set) Ask {
+// at returns an AskFunc for which p answers, at a cursor.
+func at(t *testing.T, c feed.Cursor, p sourcetest.Set) AskFunc {
 	ask := new(line).to(holding(t, c, p.Entries()))
 	return func(ctx context.Context, q Question) (Reply, error) {
 		q.At = c

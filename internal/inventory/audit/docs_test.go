@@ -47,7 +47,7 @@ func TestDocs(t *testing.T) {
 	total, _ := s.Tally(context.Background(), inventory.Range{})
 	want("sum by position", hex.EncodeToString(total.Position[:]))
 	want("sum by content", hex.EncodeToString(total.Content[:]))
-	look, err := LookAt(context.Background(), s, inventory.Range{})
+	look, err := Summarize(context.Background(), s, inventory.Range{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestDocs(t *testing.T) {
 	want("digest of the first", first.Digest(digest.ByContent).String())
 
 	none := new(digest.Tally)
-	q := Question{At: at, By: digest.ByPosition, Ranges: []Asked{{inventory.Range{To: "https://example.org/b"}, 1, first.Digest(digest.ByPosition)}, {inventory.Range{From: "https://example.org/b"}, 0, none.Digest(digest.ByPosition)}}}
+	q := Question{At: at, By: digest.ByPosition, Ranges: []RangeQuestion{{inventory.Range{To: "https://example.org/b"}, 1, first.Digest(digest.ByPosition)}, {inventory.Range{From: "https://example.org/b"}, 0, none.Digest(digest.ByPosition)}}}
 	inLines := func(b []byte) string {
 		b = bytes.ReplaceAll(b, []byte(`{"from"`), []byte("\n      {\"from\""))
 		return "    " + string(b)

@@ -49,7 +49,7 @@ func TestReplyOwnsItsText(t *testing.T) {
 			q.At, q.By = state.Cursor(), digest.ByContent
 			for i := range ranges {
 				first := i * n / ranges
-				q.Ranges = append(q.Ranges, Asked{Range: inventory.Range{From: longLoc(first), To: longLoc(first + tt.width)}})
+				q.Ranges = append(q.Ranges, RangeQuestion{Range: inventory.Range{From: longLoc(first), To: longLoc(first + tt.width)}})
 			}
 			var reply Reply
 			kept := testutil.RetainedBytes(t, func() any {

@@ -14,7 +14,7 @@ import (
 )
 
 // AppendJSON appends the look as one JSON object on one line.
-func (l *Look) AppendJSON(dst []byte) []byte {
+func (l *Summary) AppendJSON(dst []byte) []byte {
 	return fmt.Appendf(dst, `{"set":"%s","cursor":"%v","complete":%t,"count":%d,"weak":%d,"position":"%v","content":"%v"}`,
 		l.Set, l.Cursor, l.Complete, l.Count, l.Weak, l.Position, l.Content) // a set's name needs no escape
 }

@@ -20,7 +20,7 @@ type Proof struct {
 // Question returns the question whose reply shows whether the other end holds the same.
 // Then the reply has no ranges.
 func (p *Proof) Question() Question {
-	return Question{At: p.Cursor, By: p.By, Ranges: []Asked{{inventory.Prefix(p.Prefix), p.Count, p.Digest}}}
+	return Question{At: p.Cursor, By: p.By, Ranges: []RangeQuestion{{inventory.Prefix(p.Prefix), p.Count, p.Digest}}}
 }
 
 // ProofOf returns the Proof that a question is, if its reply has no ranges. The caller adds

@@ -53,7 +53,7 @@ func ReadQuestion(r io.Reader) (Question, error) {
 }
 
 // ranges are those of a question, in the order of loc.
-type ranges []Asked
+type ranges []RangeQuestion
 
 // UnmarshalJSONFrom reads no more ranges than a question may have, because they take more memory
 // than their text.
@@ -84,7 +84,7 @@ func behind(before, r inventory.Range) error {
 }
 
 // readAsked reads a range of a question.
-func readAsked(dec *jsontext.Decoder) (a Asked, err error) {
+func readAsked(dec *jsontext.Decoder) (a RangeQuestion, err error) {
 	var in struct {
 		From   *string `json:"from"`
 		To     *string `json:"to"`
@@ -128,9 +128,9 @@ func bound(name string, loc *string) (string, error) {
 	return *loc, nil
 }
 
-// ReadLook reads what Look.AppendJSON writes. It skips unknown members, because a later
+// ReadSummary reads what Summary.AppendJSON writes. It skips unknown members, because a later
 // hub may send more. An error is a *resourcesync.Error, or it wraps the error of r.
-func ReadLook(r io.Reader) (Look, error) {
+func ReadSummary(r io.Reader) (Summary, error) {
 	var l struct {
 		Set      string  `json:"set"`
 		Cursor   string  `json:"cursor"`
@@ -141,19 +141,19 @@ func ReadLook(r io.Reader) (Look, error) {
 		Content  string  `json:"content"`
 	}
 	if err := json.UnmarshalRead(r, &l); err != nil {
-		return Look{}, unread(err)
+		return Summary{}, unread(err)
 	}
 	if l.Count == nil || l.Weak == nil {
-		return Look{}, resourcesync.Invalidf("count or weak is missing")
+		return Summary{}, resourcesync.Invalidf("count or weak is missing")
 	}
-	look := Look{Set: l.Set, Complete: l.Complete, Count: *l.Count, Weak: *l.Weak}
+	look := Summary{Set: l.Set, Complete: l.Complete, Count: *l.Count, Weak: *l.Weak}
 	var errs [3]error
 	look.Cursor, errs[0] = feed.ParseCursor(l.Cursor)
 	look.Position, errs[1] = digest.Parse(l.Position)
 	look.Content, errs[2] = digest.Parse(l.Content)
 	for _, err := range errs {
 		if err != nil {
-			return Look{}, err
+			return Summary{}, err
 		}
 	}
 	return look, nil
@@ -192,7 +192,7 @@ func ReadReply(r io.Reader) (Reply, error) {
 	}
 	for i := range in.Ranges {
 		read := &in.Ranges[i]
-		a := Answered{Range: inventory.Range{From: read.From, To: read.To}, Count: read.Count, Listed: read.Resources != nil}
+		a := RangeAnswer{Range: inventory.Range{From: read.From, To: read.To}, Count: read.Count, Listed: read.Resources != nil}
 		if a.Listed {
 			a.Resources, err = readResources(read.Resources)
 		} else {

@@ -143,7 +143,7 @@ func FuzzReadReply(f *testing.F) {
 	})
 }
 
-func TestReadLook(t *testing.T) {
+func TestReadSummary(t *testing.T) {
 	const digest = `"00000000000000000000000000000000"`
 	for _, text := range []string{
 		`7`, `{"count":"1"}`, `{}`,
@@ -152,11 +152,11 @@ func TestReadLook(t *testing.T) {
 		`{"cursor":"1-1","count":0,"weak":0,"position":` + digest + `}`,
 		`{"cursor":"1-1","count":-1,"weak":0,"position":` + digest + `,"content":` + digest + `}`,
 	} {
-		if _, err := ReadLook(strings.NewReader(text)); !errors.Is(err, resourcesync.ErrInvalid) {
+		if _, err := ReadSummary(strings.NewReader(text)); !errors.Is(err, resourcesync.ErrInvalid) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if _, err := ReadLook(strings.NewReader(`{"cursor":"1-1","count":0,"weak":0,"later":[],"position":` + digest + `,"content":` + digest + `}`)); err != nil {
+	if _, err := ReadSummary(strings.NewReader(`{"cursor":"1-1","count":0,"weak":0,"later":[],"position":` + digest + `,"content":` + digest + `}`)); err != nil {
 		t.Errorf("with a member of a later hub: %v", err)
 	}
 }

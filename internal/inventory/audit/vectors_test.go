@@ -95,7 +95,7 @@ func TestVectors(t *testing.T) {
 		}
 		s := holding(t, feed.Cursor{}, now.Entries())
 		for _, r := range set.Ranges {
-			look, err := LookAt(context.Background(), s, inventory.Range{From: r.From, To: r.To})
+			look, err := Summarize(context.Background(), s, inventory.Range{From: r.From, To: r.To})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.t.Error(err)
 		}
 	case strings.HasSuffix(r.URL.Path, "/audit"):
-		look, err := LookAt(r.Context(), s.head, inventory.Range{})
+		look, err := Summarize(r.Context(), s.head, inventory.Range{})
 		if err != nil {
 			s.t.Error(err)
 		}

@@ -53,18 +53,18 @@ type Options struct {
 	// and something differs. Default 5 s.
 	Settle time.Duration
 
-	Look func(audit.Look) // called with each look at the hub; default: nothing is called
+	OnSummary func(audit.Summary) // called with each look at the hub; default: nothing is called
 
 	// Begin is called when Audit starts to compare, and when it starts again from scratch
 	// because the hub dropped its state. The states that own returned before are no longer
 	// read. Default: nothing is called.
-	Begin func()
+	OnStart func()
 
 	// Proved is called at most once, if the caller's resources within Prefix have the hub's
-	// digest at one cursor. The caller may give the proof to Tell. An audit by content
+	// digest at one cursor. The caller may give the proof to SubmitProof. An audit by content
 	// may yield nothing without a proof, because equal contents can have versions of
 	// different kinds. Default: nothing is called.
-	Proved func(audit.Proof)
+	OnProof func(audit.Proof)
 
 	Sleep func(context.Context, time.Duration) error // waits for Settle; default: backoff.Sleep
 }
@@ -76,12 +76,12 @@ const (
 	maxAudits     = 5       // how often an audit begins, because the hub dropped the state that it compared with
 )
 
-// An Own returns the state that the caller holds now. Audit reads the first state after
+// A StateFunc returns the state that the caller holds now. Audit reads the first state after
 // Options.Begin until the next Begin, and each later one until the next call.
-type Own func(ctx context.Context) (*inventory.State, error)
+type StateFunc func(ctx context.Context) (*inventory.State, error)
 
-// Always returns an Own of a state that does not change.
-func Always(s *inventory.State) Own {
+// FixedState returns a StateFunc of a state that does not change.
+func FixedState(s *inventory.State) StateFunc {
 	return func(context.Context) (*inventory.State, error) { return s, nil }
 }
 
@@ -105,21 +105,21 @@ func Always(s *inventory.State) Own {
 // error of own or of its state. It is feed.ErrGone if the hub's log does not have the
 // state's cursor any more: the caller then has to Follow first, or read a new Baseline.
 // It is feed.ErrNoInventory if the hub knows no resources of the set, only changes.
-func Audit(ctx context.Context, hub Hub, set string, own Own, o Options) iter.Seq2[audit.Difference, error] {
+func Audit(ctx context.Context, hub Hub, set string, own StateFunc, o Options) iter.Seq2[audit.Difference, error] {
 	if o.By == "" {
 		o.By = digest.ByPosition
 	}
 	if o.Settle <= 0 {
 		o.Settle = defaultSettle
 	}
-	if o.Look == nil {
-		o.Look = func(audit.Look) {}
+	if o.OnSummary == nil {
+		o.OnSummary = func(audit.Summary) {}
 	}
-	if o.Begin == nil {
-		o.Begin = func() {}
+	if o.OnStart == nil {
+		o.OnStart = func() {}
 	}
-	if o.Proved == nil {
-		o.Proved = func(audit.Proof) {}
+	if o.OnProof == nil {
+		o.OnProof = func(audit.Proof) {}
 	}
 	if o.Sleep == nil {
 		o.Sleep = backoff.Sleep
@@ -148,7 +148,7 @@ var errEnough = errors.New("enough")
 type auditor struct {
 	hub   Hub
 	set   string
-	own   Own
+	own   StateFunc
 	opts  Options
 	name  string // of the destination, in a question that is a proof; else empty
 	yield func(audit.Difference, error) bool
@@ -162,8 +162,8 @@ type auditor struct {
 // run compares both ends once.
 func (a *auditor) run(ctx context.Context) (err error) {
 	a.asked = false
-	a.opts.Begin()
-	var look audit.Look
+	a.opts.OnStart()
+	var look audit.Summary
 	content := a.opts.By == digest.ByContent
 	if content { // before own is called, so that the log after the look names every change made meanwhile
 		if look, err = a.look(ctx, feed.Cursor{}); err != nil {
@@ -195,7 +195,7 @@ func (a *auditor) run(ctx context.Context) (err error) {
 
 // tallied reports whether Options.Tally proves that the caller holds what the hub
 // holds.
-func (a *auditor) tallied(ctx context.Context, look audit.Look) (bool, error) {
+func (a *auditor) tallied(ctx context.Context, look audit.Summary) (bool, error) {
 	if a.opts.Tally == nil {
 		return false, nil
 	}
@@ -205,12 +205,12 @@ func (a *auditor) tallied(ctx context.Context, look audit.Look) (bool, error) {
 
 // same reports whether a tally and a look are of the same resources. If they are, the caller
 // gets the proof.
-func (a *auditor) same(t *digest.Tally, look *audit.Look) bool {
+func (a *auditor) same(t *digest.Tally, look *audit.Summary) bool {
 	by := a.opts.By
 	if t.Count != look.Count || t.Digest(by) != look.Digest(by) {
 		return false
 	}
-	a.opts.Proved(audit.Proof{Set: a.set, Prefix: a.opts.Prefix, By: by, Cursor: look.Cursor, Count: t.Count, Digest: t.Digest(by)})
+	a.opts.OnProof(audit.Proof{Set: a.set, Prefix: a.opts.Prefix, By: by, Cursor: look.Cursor, Count: t.Count, Digest: t.Digest(by)})
 	return true
 }
 
@@ -227,7 +227,7 @@ func (a *auditor) exactly(ctx context.Context, own *inventory.State) error {
 }
 
 // compare calls each with every difference at a look.
-func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.Look, each func(audit.Difference) error) error {
+func (a *auditor) compare(ctx context.Context, own *inventory.State, look audit.Summary, each func(audit.Difference) error) error {
 	r, by := inventory.Prefix(a.opts.Prefix), a.opts.By
 	t, err := own.Tally(ctx, r)
 	if err != nil {
@@ -283,7 +283,7 @@ func (a *auditor) advance(ctx context.Context, own *inventory.State, to feed.Cur
 }
 
 // settled compares a state that is at no cursor. It looks a second time at what differs.
-func (a *auditor) settled(ctx context.Context, own *inventory.State, look audit.Look) error {
+func (a *auditor) settled(ctx context.Context, own *inventory.State, look audit.Summary) error {
 	s := &second{auditor: a, first: own, since: cmp.Or(a.opts.Since, a.first.String()), named: map[string]bool{}}
 	err := a.compare(ctx, own, look, func(d audit.Difference) error {
 		if s.candidates = append(s.candidates, d); len(s.candidates) < maxCandidates {
@@ -359,7 +359,7 @@ func (s *second) look(ctx context.Context, first feed.Cursor) error {
 }
 
 // look looks at the hub's state at a cursor, or at a later one.
-func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Look, err error) {
+func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Summary, err error) {
 	query := url.Values{}
 	if !from.IsZero() {
 		query.Set("from", from.String())
@@ -368,7 +368,7 @@ func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Look, 
 		query.Set("prefix", a.opts.Prefix)
 	}
 	err = a.request(ctx, http.MethodGet, query, nil, func(r io.ReadCloser) (err error) {
-		if look, err = audit.ReadLook(http.MaxBytesReader(nil, r, maxLook)); err == nil && (look.Set != a.set || look.Cursor.Position < from.Position) {
+		if look, err = audit.ReadSummary(http.MaxBytesReader(nil, r, maxLook)); err == nil && (look.Set != a.set || look.Cursor.Position < from.Position) {
 			err = fmt.Errorf("got a summary at %v of set %q, want set %q at %v or later", look.Cursor, look.Set, a.set, from)
 		}
 		return err
@@ -377,7 +377,7 @@ func (a *auditor) look(ctx context.Context, from feed.Cursor) (look audit.Look, 
 		return look, err
 	}
 	a.at, a.asked = look.Cursor, false
-	a.opts.Look(look)
+	a.opts.OnSummary(look)
 	return look, nil
 }
 
@@ -428,33 +428,33 @@ func (a *auditor) request(ctx context.Context, method string, query url.Values, 
 
 // Look looks once at what a hub knows of the resources of a set whose loc begins with a prefix.
 // Its errors are those of Audit.
-func Look(ctx context.Context, hub Hub, set, prefix string) (audit.Look, error) {
-	a := &auditor{hub: hub, set: set, opts: Options{Prefix: prefix, Look: func(audit.Look) {}}}
+func FetchSummary(ctx context.Context, hub Hub, set, prefix string) (audit.Summary, error) {
+	a := &auditor{hub: hub, set: set, opts: Options{Prefix: prefix, OnSummary: func(audit.Summary) {}}}
 	return a.look(ctx, feed.Cursor{})
 }
 
-// ErrOther means that a hub does not hold what a proof says.
-var ErrOther = errors.New("the hub has different resources")
+// ErrProofMismatch means that a hub does not hold what a proof says.
+var ErrProofMismatch = errors.New("the hub has different resources")
 
 // ErrInconsistent means that a hub shows no difference, and another digest.
 var ErrInconsistent = errors.New("digests differ, but no difference was found")
 
-// Tell tells a hub that a destination has proved to hold the same. The hub compares the
+// SubmitProof tells a hub that a destination has proved to hold the same. The hub compares the
 // proof with what it held at that cursor, and shows its operators when the destination of
 // that name was last equal. A name has 1 to 100 bytes, printable; destinations of the same
 // caller and set have different names.
 //
-// Tell returns ErrOther if the hub held something else. It returns feed.ErrGone if the hub
+// SubmitProof returns ErrProofMismatch if the hub held something else. It returns feed.ErrGone if the hub
 // can no longer look at that cursor, which it can for some minutes after the audit. The other
 // errors are those of Audit; a hub of an earlier version refuses it.
-func Tell(ctx context.Context, hub Hub, name string, p audit.Proof) error {
+func SubmitProof(ctx context.Context, hub Hub, name string, p audit.Proof) error {
 	if err := feed.CheckSet(p.Set); err != nil {
 		return err
 	}
 	a := &auditor{hub: hub, set: p.Set, at: p.Cursor, name: name}
 	reply, err := a.askOnce(ctx, p.Question())
 	if err == nil && len(reply.Ranges) > 0 {
-		err = fmt.Errorf("%w; want %d resources of set %q with the digest %v at %v", ErrOther, p.Count, p.Set, p.Digest, p.Cursor)
+		err = fmt.Errorf("%w; want %d resources of set %q with the digest %v at %v", ErrProofMismatch, p.Count, p.Set, p.Digest, p.Cursor)
 	}
 	return err
 }

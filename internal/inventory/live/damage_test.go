@@ -53,7 +53,7 @@ func TestDamaged(t *testing.T) {
 				return err
 			},
 			"Answer": func(h *inventory.Pinned) error {
-				_, err := audit.Answer(ctx, h.State, audit.Question{At: h.Cursor(), Ranges: []audit.Asked{{Range: inventory.Prefix("http://example.org/0015")}}})
+				_, err := audit.Answer(ctx, h.State, audit.Question{At: h.Cursor(), Ranges: []audit.RangeQuestion{{Range: inventory.Prefix("http://example.org/0015")}}})
 				return err
 			},
 		} {

@@ -56,7 +56,7 @@ func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) e
 		return err
 	}
 	defer held.Release()
-	look, err := audit.LookAt(r.Context(), held.State, inventory.Prefix(q.Get("prefix")))
+	look, err := audit.Summarize(r.Context(), held.State, inventory.Prefix(q.Get("prefix")))
 	if err != nil {
 		return fmt.Errorf("summarize set %q: %w", set, err)
 	}
@@ -98,7 +98,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 		return err
 	}
 	if proof.Set = set; named && equal && s.opts.Proofs != nil {
-		s.opts.Proofs.Proved(r, name, proof)
+		s.opts.Proofs.RecordProof(r, name, proof)
 	}
 	share, err := s.opts.Streams.Acquire(r.Context(), int64(len(body)))
 	if err != nil {

@@ -117,7 +117,7 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 		return err
 	}
 	defer held.Release()
-	look, err := audit.LookAt(r.Context(), held.State, l.whole)
+	look, err := audit.Summarize(r.Context(), held.State, l.whole)
 	if err != nil {
 		return fmt.Errorf("resources of set %q: %w", set, err)
 	}

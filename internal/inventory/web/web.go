@@ -35,9 +35,9 @@ type States interface {
 
 // Proofs are told of destinations that are in sync.
 type Proofs interface {
-	// Proved says that a destination has proved with r, under a name of its own, that it holds
+	// RecordProof says that a destination has proved with r, under a name of its own, that it holds
 	// the same as the hub. Several goroutines may call it. It does not block.
-	Proved(r *http.Request, name string, p audit.Proof)
+	RecordProof(r *http.Request, name string, p audit.Proof)
 }
 
 // Options of a Server. Zero values are the defaults.

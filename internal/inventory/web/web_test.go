@@ -105,8 +105,8 @@ func newSite(t testing.TB) *site {
 	return s
 }
 
-// Proved notes a proof.
-func (s *site) Proved(_ *http.Request, name string, p audit.Proof) {
+// RecordProof notes a proof.
+func (s *site) RecordProof(_ *http.Request, name string, p audit.Proof) {
 	s.proved = append(s.proved, fmt.Sprintf("%s of %s holds %d with %q by %s at %v", name, p.Set, p.Count, p.Prefix, p.By, p.Cursor))
 }
 
@@ -360,15 +360,15 @@ func TestAudit(t *testing.T) {
 	own := other.states[len(other.states)-1]
 
 	resp, body := s.do("GET", "audit?from="+at.String(), "")
-	look, err := audit.ReadLook(bytes.NewReader(body))
+	look, err := audit.ReadSummary(bytes.NewReader(body))
 	if err != nil || look.Cursor != at || !look.Complete || look.Set != "a" || look.Count != 1_000 || len(body) > 1<<10 || s.waited != 5*time.Second {
 		t.Fatalf("%s: the look is %s, %v", resp.Status, body, err)
 	}
-	if mine, err := audit.LookAt(t.Context(), own, inventory.Range{}); err != nil || mine.Content == look.Content {
+	if mine, err := audit.Summarize(t.Context(), own, inventory.Range{}); err != nil || mine.Content == look.Content {
 		t.Fatalf("two inventories that differ look equal: %v", err)
 	}
 	_, body = s.do("GET", "audit?prefix=https://example.org/c/", "")
-	if part, err := audit.ReadLook(bytes.NewReader(body)); err != nil || part.Count != 333 {
+	if part, err := audit.ReadSummary(bytes.NewReader(body)); err != nil || part.Count != 333 {
 		t.Errorf("those with a prefix look like %s, %v", body, err)
 	}
 
@@ -404,7 +404,7 @@ func TestProof(t *testing.T) {
 	own := s.states[len(s.states)-1]
 	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the proof is as of its cursor
 	question := func(prefix string, by digest.By) string {
-		look, err := audit.LookAt(t.Context(), own, inventory.Prefix(prefix))
+		look, err := audit.Summarize(t.Context(), own, inventory.Prefix(prefix))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -107,7 +107,7 @@ func (s *Set) retry(ctx context.Context, f func() error) error {
 }
 
 // Differences compares by content.
-func (s *Set) Differences(ctx context.Context, tally reconcile.TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *Set) Differences(ctx context.Context, tally reconcile.TallyFunc, own auditor.StateFunc, look func(audit.Summary)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		c := &comparison{Set: s, yield: yield}
 		s.current = c
@@ -138,7 +138,7 @@ type comparison struct {
 	ownSpans []span // publishes of the Set since the first state, in the order of the log
 }
 
-func (c *comparison) run(ctx context.Context, tally reconcile.TallyFunc, own auditor.Own, look func(audit.Look)) error {
+func (c *comparison) run(ctx context.Context, tally reconcile.TallyFunc, own auditor.StateFunc, look func(audit.Summary)) error {
 	l, err := c.auditNewest(ctx)
 	if err != nil {
 		return err
@@ -180,14 +180,14 @@ func (c *comparison) run(ctx context.Context, tally reconcile.TallyFunc, own aud
 }
 
 // auditNewest returns the digests of the newest inventory.
-func (c *comparison) auditNewest(ctx context.Context) (l audit.Look, err error) {
+func (c *comparison) auditNewest(ctx context.Context) (l audit.Summary, err error) {
 	err = c.retry(ctx, func() error {
 		held, err := c.Hub.Inventories.State(ctx, c.Name, feed.Cursor{}, wait)
 		if err != nil {
 			return err
 		}
 		defer held.Release()
-		l, err = audit.LookAt(ctx, held.State, inventory.Range{})
+		l, err = audit.Summarize(ctx, held.State, inventory.Range{})
 		l.Set, l.Complete = c.Name, held.Complete
 		return err
 	})

@@ -99,7 +99,7 @@ func TestDifferencesWithOtherPublishers(t *testing.T) {
 	}
 	var batch []resourcesync.Change
 	tally := func(context.Context) (digest.Tally, error) { return mine.Tally(t.Context(), inventory.Range{}) }
-	for d, err := range s.Differences(t.Context(), tally, auditor.Always(mine), func(audit.Look) { publishOther(0); publishOther(n - 1) }) {
+	for d, err := range s.Differences(t.Context(), tally, auditor.FixedState(mine), func(audit.Summary) { publishOther(0); publishOther(n - 1) }) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestDifferencesLogIsGone(t *testing.T) {
 	mine := stateAt(t, feed.Cursor{}, []feed.Entry{{Change: resourcesync.Change{Loc: "https://example.org/a", Change: resourcesync.Created}}})
 	looks := 0
 	tally := func(context.Context) (digest.Tally, error) { return mine.Tally(t.Context(), inventory.Range{}) }
-	for _, err := range s.Differences(t.Context(), tally, auditor.Always(mine), func(audit.Look) { looks++ }) {
+	for _, err := range s.Differences(t.Context(), tally, auditor.FixedState(mine), func(audit.Summary) { looks++ }) {
 		if !errors.Is(err, feed.ErrGone) {
 			t.Errorf("got %v, want ErrGone", err)
 		}

@@ -83,7 +83,7 @@ type hubSet struct{ reconcile.Set }
 
 var errDeleted = errors.New("the set was deleted")
 
-func (s *hubSet) Differences(ctx context.Context, tally reconcile.TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (s *hubSet) Differences(ctx context.Context, tally reconcile.TallyFunc, own auditor.StateFunc, look func(audit.Summary)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		for d, err := range s.Set.Differences(ctx, tally, own, look) {
 			if errors.Is(err, feed.ErrNoSet) {

@@ -24,9 +24,9 @@ func vastLoc(i int) string {
 	return fmt.Sprintf("https://example.org/%s/%09d", strings.Repeat("long", 100), i)
 }
 
-func (h *vastHub) Differences(ctx context.Context, tally TallyFunc, _ auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *vastHub) Differences(ctx context.Context, tally TallyFunc, _ auditor.StateFunc, look func(audit.Summary)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
-		look(audit.Look{Set: "demo", Cursor: feed.Cursor{Position: uint64(h.n), Micros: 1}, Count: uint64(h.n)})
+		look(audit.Summary{Set: "demo", Cursor: feed.Cursor{Position: uint64(h.n), Micros: 1}, Count: uint64(h.n)})
 		if _, err := tally(ctx); err != nil {
 			yield(audit.Difference{}, err)
 			return

@@ -50,7 +50,7 @@ type Hub interface {
 	// calls tally; if the result equals the hub's tally, there are no differences. Otherwise it
 	// calls own, which must return the same state each time. The error is feed.ErrNoSet if the set
 	// does not exist.
-	Differences(ctx context.Context, tally TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error]
+	Differences(ctx context.Context, tally TallyFunc, own auditor.StateFunc, look func(audit.Summary)) iter.Seq2[audit.Difference, error]
 
 	// Publish publishes at most MaxBatch changes, all or none. The hub accepts the same changes
 	// with the same key only once. Publish returns the cursor of the last change.
@@ -117,7 +117,7 @@ type Options struct {
 
 	// OnAudit is called with the first state of the hub, before the list is read. It is not called
 	// if the set does not exist. Default: not called.
-	OnAudit func(audit.Look)
+	OnAudit func(audit.Summary)
 
 	// OnPlan is called before the first publish, with the planned changes. Default: not called.
 	OnPlan func(Result)
@@ -187,7 +187,7 @@ func New(hub Hub, listing Listing, o Options) *Source {
 		o.Gap = func(*Gap) {}
 	}
 	if o.OnAudit == nil {
-		o.OnAudit = func(audit.Look) {}
+		o.OnAudit = func(audit.Summary) {}
 	}
 	if o.OnPlan == nil {
 		o.OnPlan = func(Result) {}

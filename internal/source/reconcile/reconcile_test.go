@@ -42,7 +42,7 @@ func newHub(t *testing.T) *memoryHub {
 	return &memoryHub{t: t, resources: map[string]feed.Entry{}, keys: map[string]feed.Cursor{}}
 }
 
-func (h *memoryHub) Differences(ctx context.Context, tally TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
+func (h *memoryHub) Differences(ctx context.Context, tally TallyFunc, own auditor.StateFunc, look func(audit.Summary)) iter.Seq2[audit.Difference, error] {
 	return func(yield func(audit.Difference, error) bool) {
 		if !h.exists {
 			yield(audit.Difference{}, feed.ErrNoSet)
@@ -58,7 +58,7 @@ func (h *memoryHub) Differences(ctx context.Context, tally TallyFunc, own audito
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		l, err := audit.LookAt(ctx, theirs, inventory.Range{})
+		l, err := audit.Summarize(ctx, theirs, inventory.Range{})
 		if err != nil {
 			h.t.Fatal(err)
 		}

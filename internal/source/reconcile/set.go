@@ -25,8 +25,8 @@ type Set struct {
 var _ Hub = (*Set)(nil)
 
 // Differences audits the set by content.
-func (s *Set) Differences(ctx context.Context, tally TallyFunc, own auditor.Own, look func(audit.Look)) iter.Seq2[audit.Difference, error] {
-	return auditor.Audit(ctx, s.Client, s.Name, own, auditor.Options{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, Look: look})
+func (s *Set) Differences(ctx context.Context, tally TallyFunc, own auditor.StateFunc, look func(audit.Summary)) iter.Seq2[audit.Difference, error] {
+	return auditor.Audit(ctx, s.Client, s.Name, own, auditor.Options{By: digest.ByContent, Tally: tally, Prefix: s.Prefix, Settle: 1, OnSummary: look})
 }
 
 // Publish publishes the changes as one batch of lines.

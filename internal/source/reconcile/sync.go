@@ -46,7 +46,7 @@ type syncRun struct {
 
 	gaps     map[string]bool // locs of the gaps
 	openGap  bool            // whether there is a gap without a loc
-	lastLook audit.Look      // newest examined state of the hub
+	lastLook audit.Summary   // newest examined state of the hub
 	noSet    bool            // whether the set does not exist
 	cause    error           // why the list or the hub could not be read
 	result   Result
@@ -137,7 +137,7 @@ func (r *syncRun) collect(ctx context.Context, changes iter.Seq2[*feed.Entry, er
 // differences yields the changes that make the hub equal to the source.
 func (r *syncRun) differences(ctx context.Context) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
-		look := func(l audit.Look) {
+		look := func(l audit.Summary) {
 			if r.lastLook.Set == "" { // only the first: later ones would count what others have published since
 				r.result.Held, r.result.Complete = l.Count, l.Complete
 				r.opts.OnAudit(l)

@@ -134,7 +134,7 @@ func (r *Relay) compareWithChanges(ctx context.Context) (Result, error) {
 			yield(nil, &reconcile.Gap{Err: fmt.Errorf("the Resource List is from %s, but the Change List starts at %s: deletions in between are unknown", at.Format(time.RFC3339), reach.From.Format(time.RFC3339))})
 		}
 	}
-	res, err := r.compare(ctx, list, reconcile.Options{OnAudit: func(l audit.Look) { held = l.Count }})
+	res, err := r.compare(ctx, list, reconcile.Options{OnAudit: func(l audit.Summary) { held = l.Count }})
 	if err != nil {
 		return res, SetMoved(err, &seen)
 	}
