@@ -8,33 +8,31 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/digest"
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// MaxQuestion is how many bytes a Question has at most, as JSON.
+// MaxQuestion is the maximum size of a Question as JSON, in bytes.
 const MaxQuestion = 5 << 20
 
-// maxBound is how long the boundary of a range may be: a loc, and the byte behind it.
+// maxBound is the maximum length of the boundary of a range: a loc and the byte after it.
 const maxBound = 2_049
 
-// ReadQuestion reads a question strictly. It refuses unknown and repeated members, and
-// values beyond the limits. Only the ends of a range may be null or absent. An error
-// is a *resourcesync.Error that names the range and the rule, or it wraps the error of
-// r.
+// ReadQuestion reads a question strictly: it rejects unknown and repeated members, and values
+// beyond the limits. Only the ends of a range may be null or absent. An error is a
+// *resourcesync.Error that names the range and the rule, or wraps the error of r.
 func ReadQuestion(r io.Reader) (Question, error) {
 	body, err := io.ReadAll(io.LimitReader(r, MaxQuestion+1))
 	if err != nil {
 		return Question{}, fmt.Errorf("read question: %w", err)
 	}
 	if len(body) > MaxQuestion {
-		return Question{}, &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the question exceeds %d bytes", MaxQuestion)}
+		return Question{}, tooLarge("the question exceeds %d bytes", MaxQuestion)
 	}
 	var in struct {
-		At     string `json:"at"`
-		By     string `json:"by"`
-		Ranges ranges `json:"ranges"`
+		At     string         `json:"at"`
+		By     string         `json:"by"`
+		Ranges rangeQuestions `json:"ranges"`
 	}
 	if err := resourcesync.DecodeJSON(body, &in); err != nil {
 		return Question{}, resourcesync.Wrap("question", err)
@@ -52,39 +50,41 @@ func ReadQuestion(r io.Reader) (Question, error) {
 	return q, err
 }
 
-// ranges are those of a question, in the order of loc.
-type ranges []RangeQuestion
+func tooLarge(format string, args ...any) error {
+	return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf(format, args...)}
+}
 
-// UnmarshalJSONFrom reads no more ranges than a question may have, because they take more memory
-// than their text.
-func (rs *ranges) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+// readRanges appends the ranges of a document. It decodes one at a time and stops at the limit,
+// because ranges take more memory than their text.
+func readRanges[R any](dec *jsontext.Decoder, document string, limit int, all *[]R, read func() (R, error)) error {
 	return resourcesync.ReadJSONArray(dec, "ranges", func() error {
-		n := len(*rs)
-		if n == MaxRanges {
-			return &resourcesync.Error{Err: resourcesync.ErrTooLarge, Msg: fmt.Sprintf("the question exceeds %d ranges", MaxRanges)}
+		if len(*all) == limit {
+			return tooLarge("the %s exceeds %d ranges", document, limit)
 		}
-		a, err := readAsked(dec)
-		if err == nil && n > 0 {
-			err = behind((*rs)[n-1].Range, a.Range)
-		}
+		r, err := read()
 		if err != nil {
-			return resourcesync.Wrap(fmt.Sprintf("range %d", n+1), resourcesync.JSONError(err))
+			return resourcesync.Wrap(fmt.Sprintf("range %d", len(*all)+1), resourcesync.JSONError(err))
 		}
-		*rs = append(*rs, a)
+		*all = append(*all, r)
 		return nil
 	})
 }
 
-// behind returns an error unless a range lies after the range before.
-func behind(before, r inventory.Range) error {
-	if before.To == "" || r.From < before.To {
-		return resourcesync.Invalidf("from is before the end of the previous range; want ascending, disjoint ranges")
-	}
-	return nil
+type rangeQuestions []RangeQuestion
+
+func (rs *rangeQuestions) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readRanges(dec, "question", MaxRanges, (*[]RangeQuestion)(rs), func() (RangeQuestion, error) {
+		r, err := readRangeQuestion(dec)
+		if n := len(*rs); err == nil && n > 0 {
+			if end := (*rs)[n-1].To; end == "" || r.From < end {
+				err = resourcesync.Invalidf("from is before the end of the previous range; want ascending, disjoint ranges")
+			}
+		}
+		return r, err
+	})
 }
 
-// readAsked reads a range of a question.
-func readAsked(dec *jsontext.Decoder) (a RangeQuestion, err error) {
+func readRangeQuestion(dec *jsontext.Decoder) (r RangeQuestion, err error) {
 	var in struct {
 		From   *string `json:"from"`
 		To     *string `json:"to"`
@@ -92,31 +92,31 @@ func readAsked(dec *jsontext.Decoder) (a RangeQuestion, err error) {
 		Digest string  `json:"digest"`
 	}
 	if err := json.UnmarshalDecode(dec, &in); err != nil {
-		return a, err
+		return r, err
 	}
-	if a.From, err = bound("from", in.From); err != nil {
-		return a, err
+	if r.From, err = checkBound("from", in.From); err != nil {
+		return r, err
 	}
-	if a.To, err = bound("to", in.To); err != nil {
-		return a, err
+	if r.To, err = checkBound("to", in.To); err != nil {
+		return r, err
 	}
 	switch {
 	case in.Count == nil:
-		return a, resourcesync.Invalidf("count is missing")
+		return r, resourcesync.Invalidf("count is missing")
 	case *in.Count > feed.MaxNumber:
-		return a, resourcesync.Invalidf("count: got %d, want at most %d", *in.Count, uint64(feed.MaxNumber))
+		return r, resourcesync.Invalidf("count: got %d, want at most %d", *in.Count, uint64(feed.MaxNumber))
 	case in.Digest == "":
-		return a, resourcesync.Invalidf("digest is missing")
-	case a.To != "" && a.From >= a.To:
-		return a, resourcesync.Invalidf("from must be before to")
+		return r, resourcesync.Invalidf("digest is missing")
+	case r.To != "" && r.From >= r.To:
+		return r, resourcesync.Invalidf("from must be before to")
 	}
-	a.Count = *in.Count
-	a.Digest, err = digest.Parse(in.Digest)
-	return a, err
+	r.Count = *in.Count
+	r.Digest, err = digest.Parse(in.Digest)
+	return r, err
 }
 
-// bound returns an end of a range; "" if it is null or absent.
-func bound(name string, loc *string) (string, error) {
+// checkBound returns an end of a range, which is "" if it is null or absent.
+func checkBound(name string, loc *string) (string, error) {
 	switch {
 	case loc == nil:
 		return "", nil
@@ -128,10 +128,10 @@ func bound(name string, loc *string) (string, error) {
 	return *loc, nil
 }
 
-// ReadSummary reads what Summary.AppendJSON writes. It skips unknown members, because a later
-// hub may send more. An error is a *resourcesync.Error, or it wraps the error of r.
+// ReadSummary reads the output of Summary.AppendJSON. It ignores unknown members, which a later
+// hub may send. An error is a *resourcesync.Error, or wraps the error of r.
 func ReadSummary(r io.Reader) (Summary, error) {
-	var l struct {
+	var in struct {
 		Set      string  `json:"set"`
 		Cursor   string  `json:"cursor"`
 		Complete bool    `json:"complete"`
@@ -140,98 +140,109 @@ func ReadSummary(r io.Reader) (Summary, error) {
 		Position string  `json:"position"`
 		Content  string  `json:"content"`
 	}
-	if err := json.UnmarshalRead(r, &l); err != nil {
-		return Summary{}, unread(err)
+	err := readAnswer(r, &in)
+	if err == nil && (in.Count == nil || in.Weak == nil) {
+		err = resourcesync.Invalidf("count or weak is missing")
 	}
-	if l.Count == nil || l.Weak == nil {
-		return Summary{}, resourcesync.Invalidf("count or weak is missing")
+	if err != nil {
+		return Summary{}, err
 	}
-	look := Summary{Set: l.Set, Complete: l.Complete, Count: *l.Count, Weak: *l.Weak}
-	var errs [3]error
-	look.Cursor, errs[0] = feed.ParseCursor(l.Cursor)
-	look.Position, errs[1] = digest.Parse(l.Position)
-	look.Content, errs[2] = digest.Parse(l.Content)
-	for _, err := range errs {
-		if err != nil {
-			return Summary{}, err
-		}
+	s := Summary{Set: in.Set, Complete: in.Complete, Count: *in.Count, Weak: *in.Weak}
+	if s.Cursor, err = feed.ParseCursor(in.Cursor); err != nil {
+		return Summary{}, err
 	}
-	return look, nil
+	if s.Position, err = digest.Parse(in.Position); err != nil {
+		return Summary{}, err
+	}
+	if s.Content, err = digest.Parse(in.Content); err != nil {
+		return Summary{}, err
+	}
+	return s, nil
 }
 
-// unread returns the error of reading an answer.
-func unread(err error) error {
-	return resourcesync.Wrap("invalid answer of an audit", resourcesync.JSONError(err))
+func readAnswer(r io.Reader, v any) error {
+	if err := json.UnmarshalRead(r, v); err != nil {
+		return resourcesync.Wrap("invalid answer of an audit", resourcesync.JSONError(err))
+	}
+	return nil
 }
 
-// ReadReply reads what Reply.AppendJSON writes. It skips members that it does not know.
-// An error is a *resourcesync.Error, or it wraps the error of r. Compare checks whether
-// the reply answers the question.
+// ReadReply reads the output of Reply.AppendJSON. It ignores unknown members. An error is a
+// *resourcesync.Error, or wraps the error of r. Compare checks whether the reply answers the
+// question.
 func ReadReply(r io.Reader) (Reply, error) {
 	var in struct {
-		Set    string `json:"set"`
-		Cursor string `json:"cursor"`
-		Ranges []struct {
-			From      string           `json:"from"`
-			To        string           `json:"to"`
-			Count     uint64           `json:"count"`
-			Digest    string           `json:"digest"`
-			Resources []jsontext.Value `json:"resources"`
-		} `json:"ranges"`
+		Set    string        `json:"set"`
+		Cursor string        `json:"cursor"`
+		Ranges *rangeAnswers `json:"ranges"`
 	}
-	if err := json.UnmarshalRead(r, &in); err != nil {
-		return Reply{}, unread(err)
+	if err := readAnswer(r, &in); err != nil {
+		return Reply{}, err
 	}
 	if in.Ranges == nil {
 		return Reply{}, resourcesync.Invalidf("ranges is missing")
 	}
-	reply := Reply{Set: in.Set}
-	var err error
-	if reply.Cursor, err = feed.ParseCursor(in.Cursor); err != nil {
+	cursor, err := feed.ParseCursor(in.Cursor)
+	if err != nil {
 		return Reply{}, err
 	}
-	for i := range in.Ranges {
-		read := &in.Ranges[i]
-		a := RangeAnswer{Range: inventory.Range{From: read.From, To: read.To}, Count: read.Count, Listed: read.Resources != nil}
-		if a.Listed {
-			a.Resources, err = readResources(read.Resources)
-		} else {
-			a.Digest, err = digest.Parse(read.Digest)
-		}
-		if err != nil {
-			return Reply{}, resourcesync.Wrap(fmt.Sprintf("range %d", i+1), err)
-		}
-		reply.Ranges = append(reply.Ranges, a)
-	}
-	return reply, nil
+	return Reply{Set: in.Set, Cursor: cursor, Ranges: *in.Ranges}, nil
 }
 
-// readResources reads the resources of a range, with their entries if the reply has
-// them.
-func readResources(raw []jsontext.Value) ([]Resource, error) {
-	all := make([]Resource, len(raw))
-	for i := range raw {
+type rangeAnswers []RangeAnswer
+
+func (rs *rangeAnswers) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return readRanges(dec, "answer", MaxRanges*MaxSplit, (*[]RangeAnswer)(rs), func() (a RangeAnswer, err error) {
+		var in struct {
+			From      string     `json:"from"`
+			To        string     `json:"to"`
+			Count     uint64     `json:"count"`
+			Digest    string     `json:"digest"`
+			Resources *resources `json:"resources"`
+		}
+		if err := json.UnmarshalDecode(dec, &in); err != nil {
+			return a, err
+		}
+		a.From, a.To, a.Count, a.Listed = in.From, in.To, in.Count, in.Resources != nil
+		if a.Listed {
+			a.Resources = *in.Resources
+		} else {
+			a.Digest, err = digest.Parse(in.Digest)
+		}
+		return a, err
+	})
+}
+
+type resources []Resource
+
+// UnmarshalJSONFrom reads the resources of a range, and their entries if the answer has them.
+func (rs *resources) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+	return resourcesync.ReadJSONArray(dec, "resources", func() error {
+		text, err := dec.ReadValue()
+		if err != nil {
+			return err
+		}
 		var in struct {
 			Loc      string `json:"loc"`
 			Position uint64 `json:"position"`
 			E        string `json:"e"`
 			Datetime string `json:"datetime"`
 		}
-		err := json.Unmarshal(raw[i], &in)
-		if err != nil {
-			return nil, unread(err)
+		if err := json.Unmarshal(text, &in); err != nil {
+			return resourcesync.JSONError(err)
 		}
-		all[i] = Resource{Loc: in.Loc, Position: in.Position}
-		if all[i].E, err = digest.Parse(in.E); err != nil {
-			return nil, err
+		r := Resource{Loc: in.Loc, Position: in.Position}
+		if r.E, err = digest.Parse(in.E); err != nil {
+			return err
 		}
 		if in.Datetime != "" {
-			e, err := feed.ParseEntry(raw[i])
+			e, err := feed.ParseEntry(text)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			all[i].Entry = &e
+			r.Entry = &e
 		}
-	}
-	return all, nil
+		*rs = append(*rs, r)
+		return nil
+	})
 }

@@ -143,6 +143,20 @@ func FuzzReadReply(f *testing.F) {
 	})
 }
 
+// TestReadReplyLimit reads more ranges than the answer to any question has.
+func TestReadReplyLimit(t *testing.T) {
+	const one = `{"from":null,"to":null,"count":0,"resources":[]}`
+	text := func(n int) io.Reader {
+		return strings.NewReader(`{"set":"a","cursor":"1-1","ranges":[` + strings.Repeat(one+",", n-1) + one + `]}`)
+	}
+	if r, err := ReadReply(text(MaxRanges * MaxSplit)); err != nil || len(r.Ranges) != MaxRanges*MaxSplit {
+		t.Errorf("ReadReply() = %d ranges, %v", len(r.Ranges), err)
+	}
+	if _, err := ReadReply(text(MaxRanges*MaxSplit + 1)); !errors.Is(err, resourcesync.ErrTooLarge) {
+		t.Errorf("ReadReply() = %v, want %v", err, resourcesync.ErrTooLarge)
+	}
+}
+
 func TestReadSummary(t *testing.T) {
 	const digest = `"00000000000000000000000000000000"`
 	for _, text := range []string{
