@@ -8,18 +8,18 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// strength lists the hash algorithms, the strongest first.
-var strength = []string{"sha-512", "sha-384", "sha-256", "sha-224", "sha-1", "md5"}
+// strongest lists hash algorithms, the strongest first.
+var strongest = []string{"sha-512", "sha-384", "sha-256", "sha-224", "sha-1", "md5"}
 
-// SameContent reports whether two changes describe the same content. It uses the
-// strongest evidence that both have: a hash by the same algorithm, else lastmod and
-// length if both have them. If they have no evidence in common, known is false.
+// SameContent reports whether two changes describe the same content. It uses the strongest evidence
+// that both have: a hash by the same algorithm, otherwise lastmod and length if both have them. If
+// they have no evidence in common, known is false.
 func SameContent(a, b *resourcesync.Change) (same, known bool) {
-	one, other := hashes(a), hashes(b)
-	for _, algorithm := range slices.Concat(strength, slices.Sorted(maps.Keys(one))) {
-		mine, ok := one[algorithm]
-		if theirs, both := other[algorithm]; ok && both {
-			return mine == theirs, true
+	hashesA, hashesB := hashes(a), hashes(b)
+	for _, algorithm := range slices.Concat(strongest, slices.Sorted(maps.Keys(hashesA))) {
+		hashA, okA := hashesA[algorithm]
+		if hashB, okB := hashesB[algorithm]; okA && okB {
+			return hashA == hashB, true
 		}
 	}
 	same = true
@@ -32,11 +32,11 @@ func SameContent(a, b *resourcesync.Change) (same, known bool) {
 	return same && known, known
 }
 
-// hashes returns the hex of each algorithm, both in lower case.
+// hashes returns the hex digits by algorithm, both in lower case.
 func hashes(c *resourcesync.Change) map[string]string {
 	all := make(map[string]string, 2)
-	for h := range strings.FieldsSeq(c.Hash) {
-		if algorithm, hex, ok := strings.Cut(strings.ToLower(h), ":"); ok {
+	for h := range strings.FieldsSeq(strings.ToLower(c.Hash)) {
+		if algorithm, hex, ok := strings.Cut(h, ":"); ok {
 			all[algorithm] = hex
 		}
 	}

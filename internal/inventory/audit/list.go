@@ -10,9 +10,9 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// List yields the resources of a list, for Collect. The list has one resource on each
-// line, as JSON, in any order. The position of a resource is its line. An error ends the
-// list. It is a *resourcesync.Error that names the line, or it wraps the error of r.
+// List yields the resources of a list, which has one resource as JSON on each line, in any order.
+// The position of a resource is its line. An error ends the list: it is a *resourcesync.Error that
+// names the line, or wraps the error of r.
 func List(r io.Reader) iter.Seq2[*feed.Entry, error] {
 	return func(yield func(*feed.Entry, error) bool) {
 		lines := resourcesync.NewNDJSONReader(r, resourcesync.Limits{})
@@ -35,7 +35,6 @@ func List(r io.Reader) iter.Seq2[*feed.Entry, error] {
 	}
 }
 
-// checkListed checks a resource of a list.
 func checkListed(c *resourcesync.Change, line int) error {
 	c.Change = cmp.Or(c.Change, resourcesync.Updated)
 	err := c.Validate()

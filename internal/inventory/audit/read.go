@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -94,13 +95,12 @@ func readRangeQuestion(dec *jsontext.Decoder) (r RangeQuestion, err error) {
 	if err := json.UnmarshalDecode(dec, &in); err != nil {
 		return r, err
 	}
-	if r.From, err = checkBound("from", in.From); err != nil {
+	var errs [2]error
+	r.From, errs[0] = checkBound("from", in.From)
+	r.To, errs[1] = checkBound("to", in.To)
+	switch err := cmp.Or(errs[:]...); {
+	case err != nil:
 		return r, err
-	}
-	if r.To, err = checkBound("to", in.To); err != nil {
-		return r, err
-	}
-	switch {
 	case in.Count == nil:
 		return r, resourcesync.Invalidf("count is missing")
 	case *in.Count > feed.MaxNumber:
@@ -148,16 +148,11 @@ func ReadSummary(r io.Reader) (Summary, error) {
 		return Summary{}, err
 	}
 	s := Summary{Set: in.Set, Complete: in.Complete, Count: *in.Count, Weak: *in.Weak}
-	if s.Cursor, err = feed.ParseCursor(in.Cursor); err != nil {
-		return Summary{}, err
-	}
-	if s.Position, err = digest.Parse(in.Position); err != nil {
-		return Summary{}, err
-	}
-	if s.Content, err = digest.Parse(in.Content); err != nil {
-		return Summary{}, err
-	}
-	return s, nil
+	var errs [3]error
+	s.Cursor, errs[0] = feed.ParseCursor(in.Cursor)
+	s.Position, errs[1] = digest.Parse(in.Position)
+	s.Content, errs[2] = digest.Parse(in.Content)
+	return s, cmp.Or(errs[:]...)
 }
 
 func readAnswer(r io.Reader, v any) error {

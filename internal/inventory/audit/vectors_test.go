@@ -200,8 +200,7 @@ func objects(entries []feed.Entry) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		r := Resource{Loc: entries[i].Change.Loc, Position: entries[i].Position, Entry: &entries[i]}
-		b = r.appendJSON(b)
+		b = appendResource(b, &Resource{Loc: entries[i].Change.Loc, Position: entries[i].Position, Entry: &entries[i]})
 	}
 	return b
 }
