@@ -2,7 +2,7 @@ package page
 
 import (
 	"encoding/binary"
-	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,19 +11,19 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A row of a Leaf is a resource, stored as the difference from the row before:
+// A row of a Leaf is a resource, stored as the difference from the previous row:
 //
 //	flags    uvarint, see below; its two lowest bits are the index of the ChangeType in changeTypes
-//	loc      bytes shared with the loc before uvarint, the others as a string
-//	position varint: from the position before
-//	datetime varint: microseconds from the datetime before, less what the position grew by
-//	kind     unless sameKind: index uvarint; if it is new: type string, parts of the hash (see kind)
-//	lastmod  if hasLastmod: varint, seconds from the lastmod before; if hasNanos: uvarint
+//	loc      length of the prefix shared with the previous loc uvarint, the rest as a string
+//	position varint: difference from the previous position
+//	datetime varint: microseconds since the previous datetime, minus the difference of the positions
+//	kind     unless sameKind: index uvarint; if it is new: type string, form of the hash (see kind)
+//	lastmod  if hasLastmod: varint, seconds since the previous lastmod; if hasNanos: uvarint
 //	length   if hasLength: varint
 //	hash     the bytes of all parts
-//	rest     if hasRest: string, a packed change with what is not above
+//	rest     if hasRest: string, a packed change with the remaining fields
 //
-// For the first row, all values before are zero.
+// For the first row, all previous values are zero.
 const (
 	sameKind = 1 << (iota + 2)
 	hasLastmod
@@ -34,65 +34,52 @@ const (
 
 var changeTypes = [...]resourcesync.ChangeType{"", resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}
 
-// A kind is what many resources of a page have in common: the media type, and the form
-// of the hash. A page numbers its kinds in the order of their first use.
+// A kind is what many resources of a page have in common: the media type, and the form of the hash.
+// A page numbers its kinds in the order of their first use.
 //
-// A hash is made of parts, each a text and a number of bytes that follow as lower-case
-// hex: "md5:" and 16, " sha-256:" and 32. A hash that is not of this form is one part
-// without text and bytes, and the row has it as a string.
+// A hash consists of parts, each a text and a number of bytes that follow as lower-case hex: "md5:"
+// and 16, " sha-256:" and 32. A hash without this form is one part without text and bytes, and the
+// row has it as a string.
 type kind struct {
 	media string
-	parts string // number of parts uvarint; of each the text as a string, and bytes uvarint
+	form  string // number of parts uvarint; for each, the text as a string, and the number of bytes uvarint
 }
 
-const plainHash = "\x01\x00\x00"
+const (
+	plainForm = "\x01\x00\x00"
+	maxParts  = 0x7f // so that their number is one byte
+	hexDigits = "0123456789abcdef"
+)
 
-// A leafCoder appends the rows of one leaf.
-type leafCoder struct {
+// A leafEncoder appends the rows of one leaf.
+type leafEncoder struct {
 	loc      string
 	position uint64
 	micros   int64
 	lastmod  int64
 	kinds    []kind
-	last     int // the kind of the row before
-	parts    []byte
-	raw      []byte // the bytes of the hash
-	rest     []byte
+	last     int // index of the previous row's kind; -1 before the first row
+
+	form []byte // form of the current hash
+	raw  []byte // bytes of the current hash
+	rest []byte
 }
 
-func (c *leafCoder) begin() {
-	c.loc, c.position, c.micros, c.lastmod, c.kinds, c.last = "", 0, 0, 0, c.kinds[:0], -1
+func (c *leafEncoder) reset() {
+	*c = leafEncoder{kinds: c.kinds[:0], last: -1, form: c.form, raw: c.raw, rest: c.rest}
 }
 
-func (c *leafCoder) append(dst []byte, e *feed.Entry) []byte {
+func (c *leafEncoder) appendRow(dst []byte, e *feed.Entry) []byte {
 	ch := &e.Change
-	var flags uint64
-	for i, t := range changeTypes {
-		if ch.Change == t {
-			flags = uint64(i)
-		}
-	}
-	known := c.split(ch)
+	c.splitHash(ch.Hash)
+	known := c.findKind(ch.Type)
+	rest := resourcesync.Change{Datetime: ch.Datetime, Changefreq: ch.Changefreq, Encoding: ch.Encoding, Path: ch.Path, Links: ch.Links, Attrs: ch.Attrs}
+	flags := rowFlags(ch, &rest)
 	if known >= 0 && known == c.last {
 		flags |= sameKind
 	}
-	if !ch.Lastmod.IsZero() {
-		flags |= hasLastmod
-		if ch.Lastmod.Nanosecond() > 0 {
-			flags |= hasNanos
-		}
-	}
-	if ch.Length != nil {
-		flags |= hasLength
-	}
-	rest := resourcesync.Change{Datetime: ch.Datetime, Changefreq: ch.Changefreq, Encoding: ch.Encoding, Path: ch.Path, Links: ch.Links, Attrs: ch.Attrs}
-	if !rest.Datetime.IsZero() || rest.Changefreq != "" || rest.Encoding != "" || rest.Path != "" || len(rest.Links) > 0 || len(rest.Attrs) > 0 {
-		flags |= hasRest
-	}
 	dst = binary.AppendUvarint(dst, flags)
-	shared := sharedPrefix(c.loc, ch.Loc)
-	dst = binary.AppendUvarint(dst, uint64(shared))
-	dst = packed.AppendString(dst, ch.Loc[shared:])
+	dst = appendShared(dst, c.loc, ch.Loc)
 	grown := int64(e.Position - c.position)
 	dst = binary.AppendVarint(dst, grown)
 	dst = binary.AppendVarint(dst, e.Micros-c.micros-grown)
@@ -110,7 +97,7 @@ func (c *leafCoder) append(dst []byte, e *feed.Entry) []byte {
 	if flags&hasLength != 0 {
 		dst = binary.AppendVarint(dst, *ch.Length)
 	}
-	if string(c.parts) == plainHash {
+	if string(c.form) == plainForm {
 		dst = packed.AppendString(dst, ch.Hash)
 	} else {
 		dst = append(dst, c.raw...)
@@ -124,87 +111,112 @@ func (c *leafCoder) append(dst []byte, e *feed.Entry) []byte {
 	return dst
 }
 
-// split divides the hash of a change into the form, c.parts, and the bytes, c.raw. It
-// returns the number of the change's kind in the page, or -1 if the kind is new in the
-// page.
-func (c *leafCoder) split(ch *resourcesync.Change) int {
-	c.parts, c.raw = append(c.parts[:0], 0), c.raw[:0]
-	for start := 0; start < len(ch.Hash); {
-		end := strings.IndexByte(ch.Hash[start+1:], ' ')
-		if end < 0 {
-			end = len(ch.Hash)
-		} else {
-			end += start + 1
-		}
-		if !c.part(ch.Hash[start:end]) {
-			c.parts, c.raw = append(c.parts[:0], plainHash...), c.raw[:0]
-			break
-		}
-		start = end
-	}
-	if c.last >= 0 && c.is(c.last, ch) {
-		return c.last
-	}
-	for i := range c.kinds {
-		if c.is(i, ch) {
-			return i
+// rowFlags returns the flags of a row, without sameKind.
+func rowFlags(c, rest *resourcesync.Change) (flags uint64) {
+	for i, t := range changeTypes {
+		if c.Change == t {
+			flags = uint64(i)
 		}
 	}
-	return -1
+	if !c.Lastmod.IsZero() {
+		flags |= hasLastmod
+		if c.Lastmod.Nanosecond() > 0 {
+			flags |= hasNanos
+		}
+	}
+	if c.Length != nil {
+		flags |= hasLength
+	}
+	if !rest.Datetime.IsZero() || rest.Changefreq != "" || rest.Encoding != "" || rest.Path != "" || len(rest.Links) > 0 || len(rest.Attrs) > 0 {
+		flags |= hasRest
+	}
+	return flags
 }
 
-func (c *leafCoder) is(i int, ch *resourcesync.Change) bool {
-	return c.kinds[i].media == ch.Type && c.kinds[i].parts == string(c.parts)
+// splitHash splits a hash into c.form and c.raw.
+func (c *leafEncoder) splitHash(hash string) {
+	c.form, c.raw = append(c.form[:0], 0), c.raw[:0]
+	for hash != "" {
+		end := 1 + strings.IndexByte(hash[1:], ' ') // a space starts the next part
+		if end == 0 {
+			end = len(hash)
+		}
+		if !c.addHashPart(hash[:end]) {
+			c.form, c.raw = append(c.form[:0], plainForm...), c.raw[:0]
+			return
+		}
+		hash = hash[end:]
+	}
 }
 
-// part adds one part of a hash. It returns false if the text is not a part.
-func (c *leafCoder) part(text string) bool {
+// addHashPart returns false if the text does not have the form of a part.
+func (c *leafEncoder) addHashPart(text string) bool {
 	colon := strings.IndexByte(text, ':')
 	hex := text[colon+1:]
-	if colon < 0 || len(hex) == 0 || len(hex)%2 != 0 || c.parts[0] == 0x7f {
+	if colon < 0 || len(hex) == 0 || len(hex)%2 != 0 || c.form[0] == maxParts {
 		return false
 	}
 	for i := 0; i < len(hex); i += 2 {
-		hi, lo := digits[hex[i]], digits[hex[i+1]]
+		hi, lo := hexValues[hex[i]], hexValues[hex[i+1]]
 		if hi|lo > 15 {
 			return false
 		}
 		c.raw = append(c.raw, hi<<4|lo)
 	}
-	c.parts[0]++
-	c.parts = packed.AppendString(c.parts, text[:colon+1])
-	c.parts = binary.AppendUvarint(c.parts, uint64(len(hex)/2))
+	c.form[0]++
+	c.form = packed.AppendString(c.form, text[:colon+1])
+	c.form = binary.AppendUvarint(c.form, uint64(len(hex)/2))
 	return true
 }
 
-// digits has the value of each lower-case hex digit, and 0xff for all other bytes.
-var digits = func() (d [256]byte) {
-	for i := range d {
-		d[i] = 0xff
+// hexValues has the value of each lower-case hex digit, and 0xff for all other bytes.
+var hexValues = func() (values [256]byte) {
+	for i := range values {
+		values[i] = 0xff
 	}
 	for i, c := range []byte(hexDigits) {
-		d[c] = byte(i)
+		values[c] = byte(i)
 	}
-	return d
+	return values
 }()
 
-const hexDigits = "0123456789abcdef"
+// findKind returns the index of the current kind, or -1 if it is new in the page.
+func (c *leafEncoder) findKind(media string) int {
+	same := func(k kind) bool { return k.media == media && k.form == string(c.form) }
+	if c.last >= 0 && same(c.kinds[c.last]) {
+		return c.last
+	}
+	return slices.IndexFunc(c.kinds, same)
+}
 
-// appendKind appends the number of a kind. If the kind is new in the page, it also
-// appends the kind.
-func (c *leafCoder) appendKind(dst []byte, known int, media string) []byte {
-	if known >= 0 {
-		c.last = known
+// appendKind appends the index of a kind. If known is negative, it also appends the kind.
+func (c *leafEncoder) appendKind(dst []byte, known int, media string) []byte {
+	if c.last = known; known >= 0 {
 		return binary.AppendUvarint(dst, uint64(known))
 	}
 	c.last = len(c.kinds)
-	c.kinds = append(c.kinds, kind{media, string(c.parts)})
+	c.kinds = append(c.kinds, kind{media, string(c.form)})
 	dst = binary.AppendUvarint(dst, uint64(c.last))
 	dst = packed.AppendString(dst, media)
-	return append(dst, c.parts...)
+	return append(dst, c.form...)
 }
 
-// sharedPrefix returns how many bytes two texts have in common from their beginning.
+// appendShared appends a string as its difference from the previous one.
+func appendShared(dst []byte, previous, s string) []byte {
+	shared := sharedPrefix(previous, s)
+	return packed.AppendString(binary.AppendUvarint(dst, uint64(shared)), s[shared:])
+}
+
+// readShared reads the output of appendShared into previous. It returns false if the page is damaged.
+func readShared(d *packed.Reader, previous []byte) ([]byte, bool) {
+	shared, suffix := d.Number(), d.String()
+	if d.Bad() || shared > uint64(len(previous)) {
+		return previous, false
+	}
+	return append(previous[:shared], suffix...), true
+}
+
+// sharedPrefix returns the length of the common prefix of two strings.
 func sharedPrefix(a, b string) int {
 	n := min(len(a), len(b))
 	for i := range n {
@@ -215,22 +227,22 @@ func sharedPrefix(a, b string) int {
 	return n
 }
 
-// A Leaf is a page of resources whose checksum was verified.
+// A Leaf is a page of resources with a valid checksum.
 type Leaf struct {
 	count int
 	rows  string
 }
 
-// OpenLeaf verifies a leaf.
+// OpenLeaf verifies the checksum of a leaf.
 func OpenLeaf(number uint64, b []byte) (Leaf, error) {
 	count, rows, err := open(number, LeafForm, b)
 	return Leaf{count, rows}, err
 }
 
-// Size returns about how many bytes of memory the leaf takes.
+// Size returns the approximate memory of the leaf in bytes.
 func (l Leaf) Size() int { return len(l.rows) }
 
-// Find calls found for each loc that the leaf holds. locs must be ascending.
+// Find calls found for each loc in the leaf. locs must be ascending.
 func (l Leaf) Find(locs []string, found func(i int, e *feed.Entry)) error {
 	i := 0
 	r := l.Read()
@@ -248,31 +260,29 @@ func (l Leaf) Find(locs []string, found func(i int, e *feed.Entry)) error {
 
 // A Reader reads the rows of a leaf one by one.
 type Reader struct {
-	d     *packed.Reader
-	left  int // rows
-	kinds []readKind
-	row
-}
+	d       *packed.Reader
+	left    int  // number of rows left
+	damaged bool // whether an invalid row was found
+	kinds   []decodedKind
 
-// A row is the row that a Reader has read last. The next row overwrites loc.
-type row struct {
+	// The current row.
 	flags    uint64
-	loc      []byte
+	loc      []byte // overwritten by the next row
 	position uint64
 	micros   int64
-	kind     int
+	kind     int // index in kinds
 	lastmod  int64
 	nanos    uint64
 	length   int64
-	hash     string // its bytes; the text if the kind is of plainHash
+	hash     string // bytes; the text if the kind is plain
 	rest     string
 }
 
-type readKind struct {
+type decodedKind struct {
 	media string
 	parts []hashPart
 	bytes uint64 // of all parts
-	plain bool
+	plain bool   // whether the form is plainForm
 }
 
 type hashPart struct {
@@ -283,35 +293,32 @@ type hashPart struct {
 // Read returns a Reader of the rows.
 func (l Leaf) Read() *Reader { return &Reader{d: packed.NewReader(l.rows), left: l.count} }
 
-// Next reads the next row. It returns false at the end, and at damage: see Err.
+// Next reads the next row. It returns false at the end and at damage: see Err.
 func (r *Reader) Next() bool {
-	if r.left == 0 || r.d.Bad() {
+	if r.left == 0 || r.damaged {
 		return false
 	}
 	r.left--
+	r.damaged = !r.readRow() || r.d.Bad()
+	return !r.damaged
+}
+
+func (r *Reader) readRow() (ok bool) {
 	d := r.d
 	r.flags = d.Number()
-	shared := d.Number()
-	suffix := d.String()
-	if shared > uint64(len(r.loc)) {
-		r.damaged()
+	if r.loc, ok = readShared(d, r.loc); !ok {
 		return false
 	}
-	r.loc = append(r.loc[:shared], suffix...)
 	grown := d.Signed()
 	r.position += uint64(grown)
 	r.micros += d.Signed() + grown
-	if r.flags&sameKind == 0 {
-		r.readKind()
-	}
-	if r.kind >= len(r.kinds) {
-		r.damaged()
+	if r.flags&sameKind == 0 && !r.readKind() || r.kind >= len(r.kinds) {
 		return false
 	}
 	if r.flags&hasLastmod != 0 {
 		r.lastmod += d.Signed()
 	}
-	r.nanos = 0
+	r.nanos, r.rest = 0, ""
 	if r.flags&hasNanos != 0 {
 		r.nanos = d.Number()
 	}
@@ -323,47 +330,42 @@ func (r *Reader) Next() bool {
 	} else {
 		r.hash = d.Bytes(k.bytes)
 	}
-	r.rest = ""
 	if r.flags&hasRest != 0 {
 		r.rest = d.String()
 	}
-	return !d.Bad()
+	return true
 }
 
-// damaged makes the reader fail.
-func (r *Reader) damaged() { r.d.Bytes(1 << 62) }
-
-func (r *Reader) readKind() {
+// readKind reads the index of a kind, and the kind if it is new.
+func (r *Reader) readKind() bool {
 	n := r.d.Number()
 	if n < uint64(len(r.kinds)) {
 		r.kind = int(n)
-		return
+		return true
 	}
-	k := readKind{media: r.d.String()}
+	k := decodedKind{media: r.d.String()}
 	count := r.d.Number()
-	if n > uint64(len(r.kinds)) || count > 0x7f {
-		r.damaged()
-		return
+	if n > uint64(len(r.kinds)) || count > maxParts {
+		return false
 	}
 	for range count {
 		p := hashPart{r.d.String(), r.d.Number()}
-		k.parts = append(k.parts, p)
-		if p.bytes > 1<<40 { // a sum of 0x7f smaller numbers cannot overflow
-			r.damaged()
-			return
+		if p.bytes > 1<<40 { // the sum of maxParts smaller numbers cannot overflow
+			return false
 		}
+		k.parts = append(k.parts, p)
 		k.bytes += p.bytes
 	}
 	k.plain = count == 1 && k.parts[0] == hashPart{}
 	r.kind = len(r.kinds)
 	r.kinds = append(r.kinds, k)
+	return true
 }
 
-// Err returns what is wrong with the page. Call it after Next has returned
-// false.
+// Err returns the error of a damaged page. Call it after Next has returned false.
 func (r *Reader) Err() error {
-	if r.d.Bad() || r.left == 0 && !r.d.Done() {
-		return fmt.Errorf("invalid rows")
+	if r.damaged || r.left == 0 && !r.d.Done() {
+		return errRows
 	}
 	return nil
 }
@@ -385,14 +387,13 @@ func (r *Reader) appendHash(dst []byte) []byte {
 	return dst
 }
 
-// fill sets the entry of the row, except its loc, hash and length.
-func (r *Reader) fill(e *feed.Entry) {
+// decodeInto sets the entry of the row, except its loc, hash and length.
+func (r *Reader) decodeInto(e *feed.Entry) {
 	*e = feed.Entry{Cursor: feed.Cursor{Position: r.position, Micros: r.micros}}
 	if r.rest != "" {
 		rest := packed.NewReader(r.rest)
-		if rest.Change(&e.Change); !rest.Done() {
-			r.damaged()
-		}
+		rest.Change(&e.Change)
+		r.damaged = r.damaged || !rest.Done()
 	}
 	e.Change.Change = changeTypes[r.flags&3]
 	e.Change.Type = r.kinds[r.kind].media
@@ -407,33 +408,32 @@ func (r *Reader) Loc() []byte { return r.loc }
 // Entry returns the entry of the row.
 func (r *Reader) Entry() feed.Entry {
 	var e feed.Entry
-	r.fill(&e)
+	r.decodeInto(&e)
 	e.Change.Loc = string(r.loc)
 	e.Change.Hash = string(r.appendHash(nil))
 	if r.flags&hasLength != 0 {
-		length := r.length
-		e.Change.Length = &length
+		e.Change.Length = new(r.length)
 	}
 	return e
 }
 
-// A Decoder makes the entries of whole leaves, and reuses its memory.
+// A Decoder decodes whole leaves, and reuses its memory.
 type Decoder struct {
-	text []byte
-	ends []int
+	text []byte // locs and hashes of all entries
+	ends []int  // ends of each loc and each hash in text
 }
 
-// Decode appends the entries of a leaf to dst. Their strings are parts of one text,
-// which stays in memory as long as one of them.
-func (s *Decoder) Decode(dst []feed.Entry, l Leaf) ([]feed.Entry, error) {
+// Decode appends the entries of a leaf to dst. Their strings are substrings of one text, which each
+// of them keeps in memory.
+func (d *Decoder) Decode(dst []feed.Entry, l Leaf) ([]feed.Entry, error) {
 	first := len(dst)
-	s.text, s.ends = s.text[:0], s.ends[:0]
+	d.text, d.ends = d.text[:0], d.ends[:0]
 	var lengths []int64
 	r := l.Read()
 	for r.Next() {
 		dst = append(dst, feed.Entry{})
 		e := &dst[len(dst)-1]
-		r.fill(e)
+		r.decodeInto(e)
 		if r.flags&hasLength != 0 {
 			if len(lengths) == cap(lengths) {
 				lengths = make([]int64, 0, r.left+1)
@@ -441,20 +441,20 @@ func (s *Decoder) Decode(dst []feed.Entry, l Leaf) ([]feed.Entry, error) {
 			lengths = append(lengths, r.length)
 			e.Change.Length = &lengths[len(lengths)-1]
 		}
-		s.text = append(s.text, r.loc...)
-		s.ends = append(s.ends, len(s.text))
-		s.text = r.appendHash(s.text)
-		s.ends = append(s.ends, len(s.text))
+		d.text = append(d.text, r.loc...)
+		d.ends = append(d.ends, len(d.text))
+		d.text = r.appendHash(d.text)
+		d.ends = append(d.ends, len(d.text))
 	}
 	if err := r.Err(); err != nil {
 		return dst[:first], err
 	}
-	text, from := string(s.text), 0
+	text, start := string(d.text), 0
 	for i := range dst[first:] {
 		c := &dst[first+i].Change
-		c.Loc = text[from:s.ends[2*i]]
-		c.Hash = text[s.ends[2*i]:s.ends[2*i+1]]
-		from = s.ends[2*i+1]
+		loc, hash := d.ends[2*i], d.ends[2*i+1]
+		c.Loc, c.Hash = text[start:loc], text[loc:hash]
+		start = hash
 	}
 	return dst, nil
 }

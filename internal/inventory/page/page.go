@@ -1,12 +1,12 @@
 // Package page encodes the pages of an inventory's tree: leaves with resources, inner pages that
-// describe the pages below them, and lists of page numbers. It writes and reads rows, and decides
-// how many fit on a page.
+// describe the pages below them, and lists of page numbers. It decides how many rows fit in a page.
 //
-// It stores nothing: package inventory writes pages to a Store.
+// Package inventory writes the pages to a Store.
 package page
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 )
@@ -14,10 +14,9 @@ import (
 // A page is
 //
 //	form     1 byte: 1 leaf, 2 inner, 3 list of page numbers
-//	count    uvarint: rows
+//	count    uvarint: number of rows
 //	rows     see Leaf, Ref and AppendList
-//	checksum CRC-32C of the number of the page (8 bytes little endian) and of all before,
-//	         4 bytes little endian
+//	checksum 4 bytes little endian: CRC-32C of the page's number (8 bytes little endian) and the above
 //
 // Because of the checksum, a page that is stored under a wrong number counts as damaged.
 const (
@@ -26,8 +25,10 @@ const (
 	ListForm
 )
 
-// Frame is about how many bytes a page has besides its rows.
+// Frame is the approximate size of a page without its rows, in bytes.
 const Frame = 1 + 3 + 4
+
+var errRows = errors.New("invalid rows")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -46,17 +47,17 @@ func checksum(number uint64, b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(n[:], castagnoli), castagnoli, b)
 }
 
-// open checks a page, and returns its count and its rows.
+// open verifies a page, and returns its count and its rows.
 func open(number uint64, form byte, b []byte) (count int, rows string, err error) {
 	if len(b) < 6 || checksum(number, b[:len(b)-4]) != binary.LittleEndian.Uint32(b[len(b)-4:]) {
-		return 0, "", fmt.Errorf("checksum does not match")
+		return 0, "", errors.New("checksum does not match")
 	}
 	if b[0] != form {
 		return 0, "", fmt.Errorf("format: got %d, want %d", b[0], form)
 	}
 	n, size := binary.Uvarint(b[1 : len(b)-4])
 	if size <= 0 || n > uint64(len(b)) {
-		return 0, "", fmt.Errorf("count does not match")
+		return 0, "", errors.New("count does not match")
 	}
 	return int(n), string(b[1+size : len(b)-4]), nil
 }

@@ -36,11 +36,11 @@ func FuzzLeaf(f *testing.F) {
 			}
 			entries = append(entries, e)
 		}
-		var c leafCoder
-		c.begin()
+		var c leafEncoder
+		c.reset()
 		var rows []byte
 		for i := range entries {
-			rows = c.append(rows, &entries[i])
+			rows = c.appendRow(rows, &entries[i])
 		}
 		l, err := OpenLeaf(9, Append(nil, 9, LeafForm, len(entries), rows))
 		if err != nil {
@@ -66,17 +66,17 @@ func FuzzLeaf(f *testing.F) {
 // FuzzPages reads any bytes as the rows of each kind of page. What can be read is
 // written again as it was, or in fewer bytes.
 func FuzzPages(f *testing.F) {
-	var leaf leafCoder
-	leaf.begin()
+	var leaf leafEncoder
+	leaf.reset()
 	var rows []byte
 	for _, e := range sourcetest.PEPs(5) {
-		rows = leaf.append(rows, &e)
+		rows = leaf.appendRow(rows, &e)
 	}
 	f.Add(5, rows)
-	var in innerCoder
+	var in innerEncoder
 	rows = nil
 	for i := range uint64(5) {
-		rows = in.append(rows, &Ref{First: fmt.Sprint("page ", i), Number: i + 1, Newest: 100 - i, Tally: digest.Tally{Count: i, Weak: i / 2}})
+		rows = in.appendRow(rows, &Ref{First: fmt.Sprint("page ", i), Number: i + 1, Newest: 100 - i, Tally: digest.Tally{Count: i, Weak: i / 2}})
 	}
 	f.Add(5, rows)
 	f.Add(3, []byte{0, 1, 2, 3})
@@ -85,10 +85,10 @@ func FuzzPages(f *testing.F) {
 			return
 		}
 		if refs, err := OpenInner(9, Append(nil, 9, InnerForm, count, rows)); err == nil {
-			var c innerCoder
+			var c innerEncoder
 			var again []byte
 			for i := range refs {
-				again = c.append(again, &refs[i])
+				again = c.appendRow(again, &refs[i])
 			}
 			if len(again) > len(rows) {
 				t.Fatalf("%d bytes became %d", len(rows), len(again))
@@ -116,11 +116,11 @@ func FuzzPages(f *testing.F) {
 
 // TestDamage changes each byte of a page: none of these may be read.
 func TestDamage(t *testing.T) {
-	var c leafCoder
-	c.begin()
+	var c leafEncoder
+	c.reset()
 	var rows []byte
 	for _, e := range sourcetest.PEPs(3) {
-		rows = c.append(rows, &e)
+		rows = c.appendRow(rows, &e)
 	}
 	page := Append(nil, 9, LeafForm, 3, rows)
 	if _, err := OpenLeaf(9, page); err != nil {
