@@ -2,6 +2,7 @@ package web
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -21,59 +22,57 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// lookWait is how long a look waits for a state that is not before the asked
-// cursor.
-const lookWait = 5 * time.Second
+// summaryWait is the time to wait for a state at the requested cursor.
+const summaryWait = 5 * time.Second
 
-// answerRoom is the memory of the answer about one range, in bytes: 64 resources with
-// locs of usual length, decoded and as text.
-const answerRoom = 32 << 10
+// rangeAnswerBytes is the memory for the answer about one range: 64 resources with locs of usual
+// length, decoded and as text.
+const rangeAnswerBytes = 32 << 10
 
-// ServeAudit answers GET, HEAD and POST of {base}/sets/{set}/audit. An error means that
-// nothing was answered.
+// ServeAudit answers GET, HEAD and POST of {base}/sets/{set}/audit. If it returns an error, no answer
+// was written.
 func (s *Server) ServeAudit(w http.ResponseWriter, r *http.Request, set string) error {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		return s.serveLook(w, r, set)
+		return s.serveSummary(w, r, set)
 	case http.MethodPost:
 		return s.serveQuestion(w, r, set)
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
 }
 
-// serveLook answers with the look of all resources, or of those with a prefix.
-func (s *Server) serveLook(w http.ResponseWriter, r *http.Request, set string) error {
-	q := r.URL.Query()
-	if err := once(q, "from", "prefix"); err != nil {
-		return err
-	}
-	from, err := cursor(q, "from")
+// serveSummary answers with the summary of all resources, or of those with a prefix.
+func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, set string) error {
+	q, err := parseQuery(r, "from", "prefix")
 	if err != nil {
 		return err
 	}
-	held, err := s.states.State(r.Context(), set, from, lookWait)
+	from, err := parseCursor(q, "from")
 	if err != nil {
 		return err
 	}
-	defer held.Release()
-	look, err := audit.Summarize(r.Context(), held.State, inventory.Prefix(q.Get("prefix")))
+	state, err := s.states.State(r.Context(), set, from, summaryWait)
 	if err != nil {
-		return fmt.Errorf("summarize set %q: %w", set, err)
+		return err
 	}
-	look.Set, look.Complete = set, held.Complete
-	answer(w, r, append(look.AppendJSON(nil), '\n'))
+	defer state.Release()
+	summary, err := summarize(r.Context(), set, state, inventory.Prefix(q.Get("prefix")))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, r, append(summary.AppendJSON(nil), '\n'))
 	return nil
 }
 
-// serveQuestion answers which of the asked ranges differ from the client's. A question with
-// a name is a proof of that destination, if nothing differs.
+// serveQuestion answers which of the client's ranges differ. If the question has a name and nothing
+// differs, it is a proof by that destination.
 func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set string) error {
-	q := r.URL.Query()
-	if err := once(q, "details", "name"); err != nil {
+	q, err := parseQuery(r, "details", "name")
+	if err != nil {
 		return err
 	}
 	name, named := q.Get("name"), q.Has("name")
-	if named && !goodName(name) {
+	if named && !validName(name) {
 		return resourcesync.Invalidf("name: want 1 to %d bytes of printable characters", maxName)
 	}
 	details := q.Get("details")
@@ -93,7 +92,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	}
 	w.Header().Add("Vary", "Accept-Encoding")
 	compress := accept.Gzip(r.Header)
-	body, equal, err := s.reply(r, set, question, compress)
+	body, equal, err := s.answer(r.Context(), set, question, compress)
 	if err != nil {
 		return err
 	}
@@ -108,68 +107,64 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	if compress {
 		w.Header().Set("Content-Encoding", "gzip")
 	}
-	answer(w, r, body)
+	writeJSON(w, r, body)
 	return nil
 }
 
-// maxName is how many bytes the name of a destination has at most.
-const maxName = 100
+const maxName = 100 // bytes
 
-// goodName reports whether a destination may have a name. People see it.
-func goodName(name string) bool {
+// validName reports whether a destination may have a name, which is shown to people.
+func validName(name string) bool {
 	return name != "" && len(name) <= maxName && utf8.ValidString(name) && !strings.ContainsFunc(name, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
-// reply returns the answer to a question as text, or as compressed text, and whether all
-// ranges are equal.
-func (s *Server) reply(r *http.Request, set string, question audit.Question, compress bool) (body []byte, equal bool, err error) {
-	share, err := s.opts.Answers.Acquire(r.Context(), min(int64(len(question.Ranges))*answerRoom, 2*audit.MaxReply))
+// answer returns the answer to a question, and whether all ranges are equal.
+func (s *Server) answer(ctx context.Context, set string, question audit.Question, compress bool) (body []byte, equal bool, err error) {
+	share, err := s.opts.Answers.Acquire(ctx, min(int64(len(question.Ranges))*rangeAnswerBytes, 2*audit.MaxReply))
 	if err != nil {
 		return nil, false, err
 	}
 	defer share.Release()
-	held, err := s.states.At(r.Context(), set, question.At)
+	state, err := s.stateAt(ctx, set, question.At, "state", "get a new summary (GET), and compare at its cursor")
 	if err != nil {
-		return nil, false, gone(err, "the hub no longer has the state at "+question.At.String()+"; get a new summary (GET), and compare at its cursor")
+		return nil, false, err
 	}
-	defer held.Release()
-	reply, err := audit.Answer(r.Context(), held.State, question)
+	defer state.Release()
+	reply, err := audit.Answer(ctx, state.State, question)
 	if err != nil {
 		return nil, false, fmt.Errorf("audit of set %q at %v: %w", set, question.At, err)
 	}
 	reply.Set = set
 	body = append(reply.AppendJSON(nil), '\n')
 	if compress {
-		body = zip(body)
+		body = gzipped(body)
 	}
 	return body, len(reply.Ranges) == 0, nil
 }
 
-// writers are reused, because a new one takes several hundred KB.
-var writers = sync.Pool{New: func() any {
+// gzipWriters are reused, because a new one takes several hundred KB.
+var gzipWriters = sync.Pool{New: func() any {
 	w, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // fails only for an unknown level
 	return w
 }}
 
-// zip compresses a text.
-func zip(text []byte) []byte {
+func gzipped(text []byte) []byte {
 	var b bytes.Buffer
 	b.Grow(len(text)/2 + 64)
-	z := writers.Get().(*gzip.Writer)
-	defer writers.Put(z)
+	z := gzipWriters.Get().(*gzip.Writer)
+	defer gzipWriters.Put(z)
 	z.Reset(&b)
 	_, _ = z.Write(text) // a Buffer does not fail
 	_ = z.Close()
 	return b.Bytes()
 }
 
-// answer sends a body of JSON.
-func answer(w http.ResponseWriter, r *http.Request, body []byte) {
+func writeJSON(w http.ResponseWriter, r *http.Request, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", jsonType)
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	if r.Method != http.MethodHead {
-		_, _ = bytes.NewReader(body).WriteTo(w) // the client may be gone
+		_, _ = w.Write(body) // fails if the client has disconnected
 	}
 }

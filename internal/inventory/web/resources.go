@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/accept"
 	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/audit"
 	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -21,37 +21,37 @@ const (
 	ndjsonType = "application/x-ndjson"
 )
 
-// The limits of a page.
+// Limits of a page.
 const (
 	defaultLimit = 1_000
 	maxLimit     = 10_000
-	maxPage      = 4 << 20 // bytes of its resources; a single one may be longer
-	maxLooked    = 50_000  // resources that are read for it, also those of other collections
+	maxPage      = 4 << 20 // bytes of resources; a single one may be larger
+	maxWalked    = 50_000  // resources that are read, including those that the filter excludes
 )
 
 const (
-	streamRoom = 1 << 20  // the memory of an answer that is sent while it is read
-	writeAt    = 64 << 10 // bytes that are written at a time
+	streamBytes = 1 << 20  // memory of an answer that is sent while the resources are read
+	flushBytes  = 64 << 10 // bytes of a write
 )
 
-// A listing is what a client asks for at {set}/resources.
+// A listing is a request for {set}/resources.
 type listing struct {
 	set    string
-	whole  inventory.Range // the range of the count and the digests
-	rest   inventory.Range // the range that the client has not read yet
-	filter feed.Filter     // what else chooses resources: a collection
-	limit  int             // 0: none
-	stream bool            // as NDJSON, else as a page of JSON
-	query  url.Values      // the query for the next page, without at and after
+	whole  inventory.Range // range of the count and the digests
+	rest   inventory.Range // part of whole that the client has not read yet
+	filter feed.Filter     // a collection
+	limit  int             // zero means unlimited
+	stream bool            // whether the answer is NDJSON
+	query  url.Values      // query of the next page, without at and after
 }
 
-// parseListing reads a request, and the cursor in it, if there is one.
+// parseListing parses a request, and the cursor in it, which may be zero.
 func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err error) {
-	q := r.URL.Query()
-	if err := once(q, "prefix", "after", "limit", "loc", "at", "collection"); err != nil {
+	q, err := parseQuery(r, "prefix", "after", "limit", "loc", "at", "collection")
+	if err != nil {
 		return l, at, err
 	}
-	if at, err = cursor(q, "at"); err != nil {
+	if at, err = parseCursor(q, "at"); err != nil {
 		return l, at, err
 	}
 	l = listing{set: set, limit: defaultLimit, query: url.Values{}}
@@ -62,14 +62,11 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 		return l, at, problem.New(http.StatusNotAcceptable, "not-acceptable", "Accept allows none of the available types: "+jsonType+" and "+ndjsonType)
 	}
 	if v := q.Get("limit"); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil || n < 1 || n > maxLimit {
+		if l.limit, err = strconv.Atoi(v); err != nil || l.limit < 1 || l.limit > maxLimit {
 			return l, at, resourcesync.Invalidf("limit: got %.20q, want 1 to %d", v, maxLimit)
 		}
-		l.limit = n
 		l.query.Set("limit", v)
 	}
-	l.whole = inventory.Prefix(q.Get("prefix"))
 	if q.Has("prefix") {
 		l.query.Set("prefix", q.Get("prefix"))
 	}
@@ -79,11 +76,12 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 		}
 		l.query.Set("collection", c)
 	}
+	l.whole = inventory.Prefix(q.Get("prefix"))
 	if loc := q.Get("loc"); loc != "" {
 		if q.Has("prefix") || q.Has("after") || q.Has("collection") {
 			return l, at, resourcesync.Invalidf("loc cannot be combined with prefix, after or collection")
 		}
-		l.whole = only(loc)
+		l.whole = inventory.Range{From: loc, To: loc + "\x00"}
 	}
 	l.rest = l.whole
 	if after := q.Get("after"); after != "" {
@@ -92,12 +90,9 @@ func parseListing(r *http.Request, set string) (l listing, at feed.Cursor, err e
 	return l, at, nil
 }
 
-// only returns the range of one loc.
-func only(loc string) inventory.Range { return inventory.Range{From: loc, To: loc + "\x00"} }
-
-// ServeResources answers GET and HEAD of {base}/sets/{set}/resources with the resources
-// of a set, each with its newest change, in the order of loc. All pages that are linked
-// to each other are from one state. An error means that nothing was answered.
+// ServeResources answers GET and HEAD of {base}/sets/{set}/resources with the resources of a set, each
+// with its newest change, ordered by loc. All pages that link to each other show one state. If it
+// returns an error, no answer was written.
 func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set string) error {
 	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
@@ -107,23 +102,23 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 	if err != nil {
 		return err
 	}
-	share, err := s.opts.Streams.Acquire(r.Context(), streamRoom)
+	share, err := s.opts.Streams.Acquire(r.Context(), streamBytes)
 	if err != nil {
 		return err
 	}
 	defer share.Release()
-	held, err := s.pinned(r.Context(), set, at)
+	state, err := s.pinState(r.Context(), set, at)
 	if err != nil {
 		return err
 	}
-	defer held.Release()
-	look, err := audit.Summarize(r.Context(), held.State, l.whole)
+	defer state.Release()
+	summary, err := summarize(r.Context(), set, state, l.whole)
 	if err != nil {
-		return fmt.Errorf("resources of set %q: %w", set, err)
+		return err
 	}
-	look.Set, look.Complete = set, held.Complete
-	p := page{listing: l, held: held, head: look.AppendJSON(nil)}
-	if err := p.measure(r.Context()); err != nil {
+	p := page{listing: l, state: state, head: summary.AppendJSON(nil)}
+	last, more, err := p.findEnd(r.Context())
+	if err != nil {
 		return fmt.Errorf("resources of set %q: %w", set, err)
 	}
 	h := w.Header()
@@ -132,9 +127,9 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 	if h.Set("Content-Type", jsonType); l.stream {
 		h.Set("Content-Type", ndjsonType)
 	}
-	if p.more {
-		l.query.Set("at", look.Cursor.String())
-		l.query.Set("after", p.last)
+	if more {
+		l.query.Set("at", summary.Cursor.String())
+		l.query.Set("after", last)
 		p.next = s.base.Resources(set) + "?" + l.query.Encode()
 		h.Add("Link", "<"+p.next+`>; rel="next"`)
 	}
@@ -145,75 +140,68 @@ func (s *Server) ServeResources(w http.ResponseWriter, r *http.Request, set stri
 		if !errors.Is(err, errClient) && r.Context().Err() == nil {
 			s.opts.Logger.ErrorContext(r.Context(), "list of resources aborted", "set", set, "err", err)
 		}
-		panic(http.ErrAbortHandler) // so that the client does not take the part for a whole answer
+		panic(http.ErrAbortHandler) // so that the client does not mistake the part for a whole answer
 	}
 	return nil
 }
 
-// pinned returns the state at a cursor, or the newest state if the cursor is
-// zero.
-func (s *Server) pinned(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
+// pinState returns the state at a cursor, or the newest state if the cursor is zero.
+func (s *Server) pinState(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error) {
 	if at.IsZero() {
 		return s.states.State(ctx, set, at, 0)
 	}
-	held, err := s.states.At(ctx, set, at)
-	return held, gone(err, "the hub no longer has the resources at "+at.String()+"; start the list over")
+	return s.stateAt(ctx, set, at, "resources", "start the list over")
 }
 
 // A page is the answer to a listing.
 type page struct {
 	listing
-	held *inventory.Pinned
-	head []byte // the beginning as one object of JSON
-	next string // URL of the next page; empty: there is none
-
-	last string // loc of the last resource that was read, if the answer is limited
-	more bool   // resources come after that
+	state *inventory.Pinned
+	head  []byte // summary as a JSON object, with which the answer starts
+	next  string // URL of the next page; empty if this is the last one
 }
 
-// measure finds out where a page ends, because the answer says that before its
-// resources. A stream without a limit is not measured.
-func (p *page) measure(ctx context.Context) error {
+// findEnd finds the last resource of a page, because the answer links to the next page before its
+// resources. It cuts p.rest there, and reports whether more resources follow. A stream without a limit
+// is not read.
+func (p *page) findEnd(ctx context.Context) (last string, more bool, err error) {
 	if p.limit == 0 {
-		return nil
+		return "", false, nil
 	}
 	var text []byte
-	n, size, looked := 0, 0, 0
-	for e, err := range p.held.Walk(ctx, p.rest) {
+	n, size, walked := 0, 0, 0
+	for e, err := range p.state.Walk(ctx, p.rest) {
 		if err != nil {
-			return err
+			return "", false, err
 		}
-		if looked++; looked > maxLooked {
-			p.more = true
+		if walked++; walked > maxWalked {
+			more = true
 			break
 		}
-		if !p.filter.Match(&e.Change) {
-			p.last = e.Change.Loc
-			continue
+		if p.filter.Match(&e.Change) {
+			text = feed.JSON.Page.Entry(text[:0], p.set, e, n == 0)
+			if size += len(text); n == p.limit || n > 0 && size > maxPage {
+				more = true
+				break
+			}
+			n++
 		}
-		text = feed.JSON.Page.Entry(text[:0], p.set, e, n == 0)
-		if size += len(text); n == p.limit || n > 0 && size > maxPage {
-			p.more = true
-			break
-		}
-		p.last = e.Change.Loc
-		n++
+		last = e.Change.Loc
 	}
-	p.rest.To = p.last + "\x00"
-	if p.last == "" {
-		p.rest = inventory.Range{From: "\x00", To: "\x00"}
+	last = strings.Clone(last) // it outlives the decoded page
+	if p.rest.To = last + "\x00"; last == "" {
+		p.rest.From = p.rest.To // an empty range
 	}
-	return nil
+	return last, more, nil
 }
 
-// errClient means that the client is gone, or does not read the answer.
 var errClient = errors.New("write to client failed")
 
-// write writes the answer as fast as the client reads it.
+// write writes the answer while it reads the resources.
 func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
-	text := make([]byte, 0, writeAt+16<<10)
+	text := make([]byte, 0, flushBytes+16<<10)
 	flush := func() error {
-		if err := ctx.Err(); err != nil { // a walk in memory does not look at ctx
+		if err := ctx.Err(); err != nil { // a walk in memory does not check ctx
 			return err
 		}
 		if _, err := w.Write(text); err != nil {
@@ -222,22 +210,22 @@ func (p *page) write(ctx context.Context, w http.ResponseWriter) error {
 		text = text[:0]
 		return nil
 	}
-	format, begin, end := feed.JSON, `,"resources":[`, "]}\n"
+	format, start, end := feed.JSON, `,"resources":[`, "]}\n"
 	if p.stream {
-		format, begin, end = feed.NDJSON, "}\n", ""
+		format, start, end = feed.NDJSON, "}\n", ""
 	} else if p.next != "" {
-		begin = `,"next":` + strconv.Quote(p.next) + begin // Go quotes a URL like JSON does
+		start = `,"next":` + strconv.Quote(p.next) + start // for a URL, the same as in JSON
 	}
-	text = append(append(text, p.head[:len(p.head)-1]...), begin...)
+	text = append(append(text, p.head[:len(p.head)-1]...), start...)
 	first := true
-	for e, err := range p.held.Walk(ctx, p.rest) {
+	for e, err := range p.state.Walk(ctx, p.rest) {
 		if err != nil {
 			return err
 		}
 		if !p.filter.Match(&e.Change) {
 			continue
 		}
-		if text = format.Page.Entry(text, p.set, e, first); len(text) >= writeAt {
+		if text = format.Page.Entry(text, p.set, e, first); len(text) >= flushBytes {
 			if err := flush(); err != nil {
 				return err
 			}

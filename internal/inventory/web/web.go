@@ -1,13 +1,11 @@
-// Package web serves inventories over HTTP: the resources of a set as pages, and the answers of
-// audits.
-//
-// It parses requests and encodes answers. How an inventory is made or stored is behind an
-// interface, which package live implements. docs/inventory.md and docs/audit.md describe the API.
+// Package web serves inventories over HTTP: the resources of sets, and audits. docs/inventory.md and
+// docs/audit.md describe the API. Package live implements States.
 package web
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -21,53 +19,51 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// States are what sets held at cursors. Both methods also return feed.ErrNoSet,
-// feed.ErrNoInventory, and errors that say to ask again later.
+// States provides the states of sets. Both methods also return feed.ErrNoSet, feed.ErrNoInventory, and
+// errors that ask the client to retry later.
 type States interface {
-	// State returns a state at a cursor that is not before from; with the zero cursor,
-	// the newest one. It waits for such a state, but no longer than wait. It returns
-	// feed.ErrGone if the log does not know from.
+	// State returns a state at the cursor from or later; for the zero cursor, the newest one. It waits
+	// for such a state, but at most for wait. It returns feed.ErrGone if the log does not know from.
 	State(ctx context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error)
 
 	// At returns the state at exactly a cursor, or feed.ErrGone.
 	At(ctx context.Context, set string, at feed.Cursor) (*inventory.Pinned, error)
 }
 
-// Proofs are told of destinations that are in sync.
+// Proofs records destinations that are in sync.
 type Proofs interface {
-	// RecordProof says that a destination has proved with r, under a name of its own, that it holds
-	// the same as the hub. Several goroutines may call it. It does not block.
+	// RecordProof records that the sender of r, under a name of its choice, has proved to hold the same
+	// resources as the hub. It may be called concurrently, and does not block.
 	RecordProof(r *http.Request, name string, p audit.Proof)
 }
 
-// Options of a Server. Zero values are the defaults.
+// Options configures a Server. The zero value uses the defaults.
 type Options struct {
-	// Answers bounds the memory of audit answers that are being made; other parts
-	// of the hub may share it. Default: 128 MiB for audits alone.
+	// Answers limits the memory of audit answers that are being computed; other parts of the hub may
+	// share it. Default: 128 MiB for audits alone.
 	Answers *limit.Budget
 
-	// Streams bounds the memory of answers that are being sent; other parts of the hub
-	// may share it. Default: 256 MiB for this package alone.
+	// Streams limits the memory of answers that are being sent; other parts of the hub may share it.
+	// Default: 256 MiB for this package alone.
 	Streams *limit.Budget
 
-	Proofs Proofs // is told of destinations that are in sync; default: nobody is told
-
+	Proofs Proofs       // default: proofs are not recorded
 	Logger *slog.Logger // default: discard
 }
 
-// A Server answers requests about what sets hold. It serves, for each set:
+// A Server answers requests about the resources of sets. For each set, it serves:
 //
 //	{base}/sets/{set}/resources   the resources, as pages or as one stream
-//	{base}/sets/{set}/audit       what the whole is like (GET), and where another inventory differs (POST)
+//	{base}/sets/{set}/audit       their summary (GET), and how another inventory differs (POST)
 //
-// Its caller has already checked the right to follow the set.
+// Its caller must check the right to follow the set.
 type Server struct {
 	states States
 	base   feed.Base
 	opts   Options
 }
 
-// New returns a Server. base begins every URL in its answers.
+// New returns a Server. Every URL in its answers starts with base.
 func New(states States, base feed.Base, o Options) *Server {
 	if o.Answers == nil {
 		o.Answers = limit.NewBudget(128<<20, limit.MemoryTimeout)
@@ -81,41 +77,50 @@ func New(states States, base feed.Base, o Options) *Server {
 	return &Server{states: states, base: base, opts: o}
 }
 
-// maxLoc is how many bytes a loc has at most.
-const maxLoc = 2_048
+const maxLoc = 2_048 // bytes
 
-// once refuses a parameter that is given twice, because one of the two values would be
-// ignored, and one that is too long to be a loc.
-func once(q url.Values, names ...string) error {
+// parseQuery returns the query of a request. It rejects a parameter that is repeated, because one of
+// its values would be ignored, or is too long to be a loc.
+func parseQuery(r *http.Request, names ...string) (url.Values, error) {
+	q := r.URL.Query()
 	for _, name := range names {
 		switch v := q[name]; {
 		case len(v) > 1:
-			return resourcesync.Invalidf("%s: got %d values, want one", name, len(v))
+			return nil, resourcesync.Invalidf("%s: got %d values, want one", name, len(v))
 		case len(v) == 1 && len(v[0]) > maxLoc:
-			return resourcesync.Invalidf("%s: got %d bytes, want at most %d", name, len(v[0]), maxLoc)
+			return nil, resourcesync.Invalidf("%s: got %d bytes, want at most %d", name, len(v[0]), maxLoc)
 		}
 	}
-	return nil
+	return q, nil
 }
 
-// cursor reads a parameter that is a cursor. Without it, the cursor is zero.
-func cursor(q url.Values, name string) (feed.Cursor, error) {
-	if q.Get(name) == "" {
-		return feed.Cursor{}, nil
+// parseCursor parses a parameter. Without it, the cursor is zero.
+func parseCursor(q url.Values, name string) (c feed.Cursor, err error) {
+	if v := q.Get(name); v != "" {
+		if c, err = feed.ParseCursor(v); err != nil {
+			err = resourcesync.Wrap(name, err)
+		}
 	}
-	c, err := feed.ParseCursor(q.Get(name))
+	return c, err
+}
+
+// stateAt returns the state at a cursor. If it is gone, the error tells the client what to do next.
+func (s *Server) stateAt(ctx context.Context, set string, at feed.Cursor, what, next string) (*inventory.Pinned, error) {
+	state, err := s.states.At(ctx, set, at)
+	if errors.Is(err, feed.ErrGone) {
+		p := *problem.From(err)
+		p.Detail = "the hub no longer has the " + what + " at " + at.String() + "; " + next
+		return nil, &p
+	}
+	return state, err
+}
+
+// summarize returns the summary of a range of a state.
+func summarize(ctx context.Context, set string, state *inventory.Pinned, r inventory.Range) (audit.Summary, error) {
+	summary, err := audit.Summarize(ctx, state.State, r)
 	if err != nil {
-		return c, resourcesync.Wrap(name, err)
+		return summary, fmt.Errorf("summarize set %q: %w", set, err)
 	}
-	return c, nil
-}
-
-// gone adds to feed.ErrGone what the client can do.
-func gone(err error, detail string) error {
-	if !errors.Is(err, feed.ErrGone) {
-		return err
-	}
-	p := *problem.From(err)
-	p.Detail = detail
-	return &p
+	summary.Set, summary.Complete = set, state.Complete
+	return summary, nil
 }
