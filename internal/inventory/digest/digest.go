@@ -1,5 +1,4 @@
-// Package digest describes many resources without naming them: their number, and digests that are
-// equal if two ends hold the same.
+// Package digest computes digests of many resources, which are equal if two ends have the same.
 //
 // Each resource has an element, a hash of its loc and its version. A Tally has the sums of the
 // elements, so the tallies of neighboring ranges can be added and subtracted. docs/audit.md defines
@@ -19,22 +18,20 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// By says which version of a resource a digest is made of.
+// By selects the version of resources that a digest covers.
 type By string
 
 const (
-	// ByPosition is the position of the newest change, in decimal digits. Equal
-	// digests prove that every change was applied.
+	// ByPosition is the position of the newest change, in decimal. Equal digests prove that every
+	// change was applied.
 	ByPosition By = "position"
 
-	// ByContent is what the newest change says about the content, see Version.
-	// Equal digests prove that two ends are equal, even if one of them was made
-	// without the log.
+	// ByContent is the Version of the newest change. Equal digests prove that two ends are equal, even
+	// if one of them was made without the log.
 	ByContent By = "content"
 )
 
-// A Sum is a sum of the elements e of resources, as a little-endian integer of 256
-// bits modulo 2^256.
+// A Sum is the sum of elements, as a little-endian integer of 256 bits modulo 2^256.
 type Sum [32]byte
 
 // Add adds an element or another sum.
@@ -67,20 +64,14 @@ func Element(loc, version string) Sum {
 // A Digest is the digest of a range of resources: 16 bytes.
 type Digest [16]byte
 
-// Make returns the digest of a sum of count elements: the first 16 bytes of
-// SHA-256(sum, then count as a varint: base 128, most significant digit first, the high
-// bit set on all bytes but the last).
+// Make returns the digest of a sum of count elements: the first 16 bytes of SHA-256(sum, then count
+// as a varint: base 128, most significant digit first, high bit set on all bytes but the last).
 func Make(sum *Sum, count uint64) Digest {
 	b := append(make([]byte, 0, 42), sum[:]...)
-	digits := (bits.Len64(count|1) + 6) / 7
-	for i := digits - 1; i >= 0; i-- {
-		c := byte(count>>(7*i)) & 0x7f
-		if i > 0 {
-			c |= 0x80
-		}
-		b = append(b, c)
+	for shift := (bits.Len64(count|1) - 1) / 7 * 7; shift > 0; shift -= 7 {
+		b = append(b, byte(count>>shift)|0x80)
 	}
-	h := sha256.Sum256(b)
+	h := sha256.Sum256(append(b, byte(count)&0x7f))
 	return Digest(h[:16])
 }
 
@@ -98,19 +89,19 @@ func Parse(s string) (d Digest, err error) {
 // MarshalText returns the sum in hex.
 func (s Sum) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s[:])), nil }
 
-// UnmarshalText reads what MarshalText returned.
+// UnmarshalText parses the output of MarshalText.
 func (s *Sum) UnmarshalText(b []byte) error {
 	if len(b) != 2*len(s) {
-		return fmt.Errorf("sum has %d bytes", len(b)/2)
+		return fmt.Errorf("sum: got %d hex digits, want %d", len(b), 2*len(s))
 	}
 	_, err := hex.Decode(s[:], b)
 	return err
 }
 
-// A Tally describes a range of resources without naming them.
+// A Tally has the number and the sums of a range of resources.
 type Tally struct {
-	Count    uint64 `json:"count"`    // resources
-	Weak     uint64 `json:"weak"`     // resources with a weak version: see Version
+	Count    uint64 `json:"count"`
+	Weak     uint64 `json:"weak"`     // number of resources with a weak Version
 	Position Sum    `json:"position"` // sum of the elements by position
 	Content  Sum    `json:"content"`  // sum of the elements by content
 }
@@ -144,7 +135,7 @@ func TallyOf(e *feed.Entry) Tally {
 	return h.Tally(e)
 }
 
-// A Hasher makes the tallies of resources one by one, and reuses its memory.
+// A Hasher computes the tallies of resources one by one, and reuses its memory.
 type Hasher struct{ text []byte }
 
 // Tally returns the tally of one resource by its newest change.
@@ -161,18 +152,17 @@ func (h *Hasher) Tally(e *feed.Entry) Tally {
 	return t
 }
 
-// Version returns what a change says about the content of its resource, as one text:
-// "sha-256:hex" if there is such a hash; else the bytewise smallest "alg:hex"; else
-// "lastmod;length", with lastmod in UTC, with Z and without trailing zeros of the
-// fraction, length in decimal digits, and nothing for what is absent. Algorithm and hex
-// are in lower case. A version of the last kind is weak.
+// Version describes the content of a resource as one text: "sha-256:hex" if the change has such a
+// hash; otherwise the bytewise smallest "alg:hex"; otherwise "lastmod;length", which is weak: lastmod
+// in UTC, with Z and without trailing zeros of the fraction, length in decimal, and an absent value as
+// an empty string. Algorithm and hex are in lower case.
 func Version(c *resourcesync.Change) (version string, weak bool) {
 	b, weak := appendVersion(nil, c)
 	return string(b), weak
 }
 
-// plainSHA256 returns the first sha-256 of a hash in the usual form: lower case, with
-// single spaces. For another form it returns "".
+// plainSHA256 returns the first sha-256 of a hash in the usual form, lower case with single spaces. For
+// another form it returns "". It is faster than to split the hash.
 func plainSHA256(hash string) string {
 	start := 0
 	for i := range len(hash) {
