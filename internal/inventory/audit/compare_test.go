@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -18,13 +19,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A line is the way between two ends. It counts what goes over it.
+// A line connects two ends, and counts what it transfers.
 type line struct {
-	asked, up, down int
+	asked, up, down int           // questions, and bytes in both directions
 	busy            time.Duration // of the answering end
 }
 
-// to returns an AskFunc that a state answers, all in JSON.
+// to returns an AskFunc that sends JSON to a state.
 func (l *line) to(s *inventory.State) AskFunc {
 	return func(ctx context.Context, q Question) (Reply, error) {
 		l.asked++
@@ -45,43 +46,50 @@ func (l *line) to(s *inventory.State) AskFunc {
 		l.busy += time.Since(began)
 		l.down += len(text)
 		if strings.ContainsAny(string(text), "\n") {
-			return Reply{}, errors.New("the reply is more than a line")
+			return Reply{}, errors.New("the reply has more than one line")
 		}
 		return ReadReply(bytes.NewReader(text))
 	}
 }
 
-// differences returns what Compare yields as one text for each, sorted.
-func differences(t *testing.T, own *inventory.State, by digest.By, r inventory.Range, ask AskFunc) []string {
+// texts calls check with each difference, and returns their kinds and locs, sorted.
+func texts(t *testing.T, all iter.Seq2[Difference, error], check func(Difference)) (got []string) {
 	t.Helper()
-	var all []string
-	for d, err := range Compare(context.Background(), own, by, r, ask) {
+	for d, err := range all {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, string(d.Kind)+" "+d.Loc)
+		check(d)
+		got = append(got, string(d.Kind)+" "+d.Loc)
+	}
+	slices.Sort(got)
+	return got
+}
+
+// differences returns the texts of all differences, which must have whole entries.
+func differences(t *testing.T, own *inventory.State, by digest.By, r inventory.Range, ask AskFunc) []string {
+	t.Helper()
+	return texts(t, Compare(t.Context(), own, by, r, ask), func(d Difference) {
 		if (d.Own != nil) != (d.Kind != Missing) || (d.Theirs != nil) != (d.Kind != Extra) {
 			t.Fatalf("%s %s: own %v, theirs %v", d.Kind, d.Loc, d.Own, d.Theirs)
 		}
 		for _, e := range []*feed.Entry{d.Own, d.Theirs} {
 			if e != nil && (e.Change.Loc != d.Loc || e.Change.Change == "" || e.Micros == 0) {
-				t.Fatalf("%s %s: %+v is no whole entry", d.Kind, d.Loc, e)
+				t.Fatalf("%s %s: %+v is not a whole entry", d.Kind, d.Loc, e)
 			}
 		}
-	}
-	slices.Sort(all)
-	return all
+	})
 }
 
 func wantDifferences(t *testing.T, got, want []string) {
 	t.Helper()
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Fatalf("the differences are\n%q, want\n%q", got, want)
+		t.Fatalf("differences = %q, want %q", got, want)
 	}
 }
 
-// plant makes random faults in own, and returns them as differences names them.
+// plant makes random faults in own, and returns their texts.
 func plant(src *sourcetest.Source, own sourcetest.Set, theirs sourcetest.Set, n int) (faults []string) {
 	touched := map[string]bool{}
 	for range n {
@@ -161,8 +169,7 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// TestCompareFew finds ten faults in many resources, in few and small questions.
-// BenchmarkCompare does it in a million.
+// TestCompareFew finds ten faults among many resources with few and small questions.
 func TestCompareFew(t *testing.T) {
 	ctx := context.Background()
 	n, seeds := 100_000, uint64(3)
@@ -196,11 +203,8 @@ func TestCompareFew(t *testing.T) {
 			l := new(line)
 			wantDifferences(t, differences(t, own, by, inventory.Range{}, l.to(hub)), slices.Clone(want))
 			t.Logf("by %s: asked %d times, %d bytes up and %d down, the hub was busy for %v", by, l.asked, l.up, l.down, l.busy)
-			if l.asked > 4 { // the Summary is a round trip too
-				t.Errorf("asked %d times", l.asked)
-			}
-			if l.up+l.down > 200_000 {
-				t.Errorf("%d bytes", l.up+l.down)
+			if l.asked > 4 || l.up+l.down > 200_000 {
+				t.Errorf("by %s: got %d questions with %d bytes, want at most 4 with 200,000", by, l.asked, l.up+l.down)
 			}
 		}
 	}
@@ -224,8 +228,7 @@ func TestCompareAll(t *testing.T) {
 	}
 }
 
-// TestCompareEvidence shows what is said of resources whose digests differ, by what both
-// ends know of them.
+// TestCompareEvidence checks the kinds of differences by the evidence that both ends have.
 func TestCompareEvidence(t *testing.T) {
 	at := feed.Cursor{Position: 1, Micros: 1}
 	n, m := int64(10), int64(11)
@@ -266,8 +269,8 @@ func TestCompareEvidence(t *testing.T) {
 	}
 }
 
-// TestCompareWithoutDetails asks an end that has room for the details of one resource in
-// each answer, and one that never gives any.
+// TestCompareWithoutDetails asks an end that sends the details of one resource in each answer, and
+// one that never sends any.
 func TestCompareWithoutDetails(t *testing.T) {
 	src := sourcetest.New(1, 1000)
 	theirs := sourcetest.Set{}
@@ -278,39 +281,37 @@ func TestCompareWithoutDetails(t *testing.T) {
 	want := plant(src, own, theirs, 10)
 	hub, mirror := holding(t, src.Head, theirs.Entries()), holding(t, src.Head, own.Entries())
 	ask := new(line).to(hub)
-	some := func(ctx context.Context, q Question) (Reply, error) {
+	askForOne := func(ctx context.Context, q Question) (Reply, error) {
 		reply, err := ask(ctx, q)
-		given := false
+		sent := false
 		for _, a := range reply.Ranges {
 			for i := range a.Resources {
-				if given {
+				if sent {
 					a.Resources[i].Entry = nil
 				}
-				given = true
+				sent = true
 			}
 		}
 		return reply, err
 	}
-	wantDifferences(t, differences(t, mirror, digest.ByContent, inventory.Range{}, some), slices.Clone(want))
-	never := func(ctx context.Context, q Question) (Reply, error) {
+	wantDifferences(t, differences(t, mirror, digest.ByContent, inventory.Range{}, askForOne), slices.Clone(want))
+	askForNone := func(ctx context.Context, q Question) (Reply, error) {
 		q.Details = false
 		return ask(ctx, q)
 	}
-	var got []string
-	for d, err := range Compare(context.Background(), mirror, digest.ByContent, inventory.Range{}, never) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	got := texts(t, Compare(t.Context(), mirror, digest.ByContent, inventory.Range{}, askForNone), func(d Difference) {
 		if d.Theirs != nil && (d.Theirs.Change.Loc != d.Loc || d.Theirs.Position == 0) {
-			t.Errorf("%+v", d.Theirs)
+			t.Errorf("Theirs = %+v, want loc and position", d.Theirs)
 		}
-		got = append(got, strings.Replace(string(d.Kind), "unknown", "stale", 1)+" "+d.Loc)
+	})
+	for i := range got {
+		got[i] = strings.Replace(got[i], "unknown ", "stale ", 1)
 	}
 	slices.Sort(got)
 	wantDifferences(t, got, want)
 }
 
-// TestCompareLiars asks ends that answer what was not asked, or never come closer.
+// TestCompareLiars asks ends that answer other questions, or never make progress.
 func TestCompareLiars(t *testing.T) {
 	at := feed.Cursor{Position: 5, Micros: 5}
 	own := holding(t, at, sourcetest.PEPs(1000))
@@ -318,124 +319,117 @@ func TestCompareLiars(t *testing.T) {
 		return RangeAnswer{Range: inventory.Range{From: from, To: to}, Count: count}
 	}
 	listed := func(from, to string, count uint64, locs ...string) RangeAnswer {
-		a := RangeAnswer{Range: inventory.Range{From: from, To: to}, Count: count, Listed: true}
+		a := part(from, to, count)
+		a.Listed = true
 		for _, loc := range locs {
 			a.Resources = append(a.Resources, Resource{Loc: loc})
 		}
 		return a
 	}
-	for _, test := range []struct {
+	type (
+		ranges  = []RangeQuestion
+		answers = []RangeAnswer
+	)
+	last := func(q ranges) inventory.Range { return q[len(q)-1].Range }
+	for _, tt := range []struct {
 		name   string
-		ranges func(q Question) []RangeAnswer
+		answer func(q ranges) answers
 		want   string
 	}{
-		{"the same range", func(q Question) []RangeAnswer { return []RangeAnswer{part(q.Ranges[0].From, q.Ranges[0].To, 9)} }, "does not split"},
-		{"halves for ever", func(q Question) []RangeAnswer {
-			r := q.Ranges[len(q.Ranges)-1]
-			return []RangeAnswer{part(r.From, r.From+"~", 0), part(r.From+"~", r.To, 1<<40)}
+		{"the same range", func(q ranges) answers { return answers{part(q[0].From, q[0].To, 9)} }, "does not split"},
+		{"halves forever", func(q ranges) answers {
+			return answers{part(last(q).From, last(q).From+"~", 0), part(last(q).From+"~", last(q).To, 1<<40)}
 		}, "does not split"},
-		{"a part only", func(q Question) []RangeAnswer {
-			r := q.Ranges[1]
-			return []RangeAnswer{part(r.From, r.From+"0", 9), part(r.From+"0", r.From+"1", 9)}
+		{"a part only", func(q ranges) answers {
+			return answers{part(q[1].From, q[1].From+"0", 9), part(q[1].From+"0", q[1].From+"1", 9)}
 		}, "gap"},
-		{"a hole", func(q Question) []RangeAnswer {
-			r := q.Ranges[1]
-			return []RangeAnswer{part(r.From, r.From+"0", 9), part(r.From+"1", r.To, 9)}
+		{"a hole", func(q ranges) answers {
+			return answers{part(q[1].From, q[1].From+"0", 9), part(q[1].From+"1", q[1].To, 9)}
 		}, "gap"},
-		{"backwards", func(q Question) []RangeAnswer {
-			r := q.Ranges[1]
-			return []RangeAnswer{part(r.From, r.From+"1", 9), part(r.From+"1", r.From+"0", 9), part(r.From+"0", r.To, 9)}
+		{"backwards", func(q ranges) answers {
+			return answers{part(q[1].From, q[1].From+"1", 9), part(q[1].From+"1", q[1].From+"0", 9), part(q[1].From+"0", q[1].To, 9)}
 		}, "gap"},
-		{"too far", func(q Question) []RangeAnswer {
-			r := q.Ranges[1]
-			return []RangeAnswer{part(r.From, r.From+"1", 9), part(r.From+"1", q.Ranges[2].To, 9)}
+		{"too far", func(q ranges) answers {
+			return answers{part(q[1].From, q[1].From+"1", 9), part(q[1].From+"1", q[2].To, 9)}
 		}, "gap"},
-		{"beyond the end", func(q Question) []RangeAnswer {
-			r := q.Ranges[len(q.Ranges)-1]
-			return []RangeAnswer{part(r.From, "", 9), part("", "", 9)}
-		}, "gap"},
-		{"out of order", func(q Question) []RangeAnswer {
-			return []RangeAnswer{listed(q.Ranges[2].From, q.Ranges[2].To, 0), listed(q.Ranges[0].From, q.Ranges[0].To, 0)}
+		{"beyond the end", func(q ranges) answers { return answers{part(last(q).From, "", 9), part("", "", 9)} }, "gap"},
+		{"out of order", func(q ranges) answers {
+			return answers{listed(q[2].From, q[2].To, 0), listed(q[0].From, q[0].To, 0)}
 		}, ""},
-		{"another count", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 3, "a")} }, "lists 1"},
-		{"no such resource", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 1, "z")} }, "out of order or out of range"},
-		{"twice", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 2, "a", "a")} }, "out of order or out of range"},
-		{"without loc", func(q Question) []RangeAnswer { return []RangeAnswer{listed("", q.Ranges[0].To, 1, "")} }, "out of order or out of range"},
+		{"another count", func(q ranges) answers { return answers{listed("", q[0].To, 3, "a")} }, "lists 1"},
+		{"out of range", func(q ranges) answers { return answers{listed("", q[0].To, 1, "z")} }, "out of order or out of range"},
+		{"twice", func(q ranges) answers { return answers{listed("", q[0].To, 2, "a", "a")} }, "out of order or out of range"},
+		{"without loc", func(q ranges) answers { return answers{listed("", q[0].To, 1, "")} }, "out of order or out of range"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			rounds := 0
 			ask := func(_ context.Context, q Question) (Reply, error) {
 				if rounds++; rounds > 100 {
-					t.Fatal("asked without end")
+					t.Fatal("Compare asks without end")
 				}
-				return Reply{Cursor: at, Ranges: test.ranges(q)}, nil
+				return Reply{Cursor: at, Ranges: tt.answer(q.Ranges)}, nil
 			}
-			var last error
-			for _, err := range Compare(context.Background(), own, digest.ByPosition, inventory.Range{}, ask) {
-				last = err
-			}
-			if !errors.Is(last, resourcesync.ErrInvalid) || !strings.Contains(last.Error(), test.want) {
-				t.Fatalf("err = %v", last)
+			_, err := count(Compare(t.Context(), own, digest.ByPosition, inventory.Range{}, ask))
+			if !errors.Is(err, resourcesync.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
+				t.Fatalf("Compare() = %v, want %q", err, tt.want)
 			}
 		})
 	}
 }
 
-// TestCompareEnds shows how a comparison ends early.
+// count returns the number of differences before the end, and the error.
+func count(all iter.Seq2[Difference, error]) (n int, last error) {
+	for _, err := range all {
+		if last = err; err == nil {
+			n++
+		}
+	}
+	return n, last
+}
+
+// TestCompareEnds checks how a comparison ends early.
 func TestCompareEnds(t *testing.T) {
 	at := feed.Cursor{Position: 5, Micros: 5}
 	hub, empty := holding(t, at, sourcetest.PEPs(1000)), holding(t, at, nil)
-	broken := errors.New("broken")
-	failing := func(context.Context, Question) (Reply, error) { return Reply{}, broken }
+	failure := errors.New("failure")
+	asked := uint64(0)
+	for _, tt := range []struct {
+		name string
+		own  *inventory.State
+		ask  AskFunc
+		want error
+	}{
+		{"failed question", empty, func(context.Context, Question) (Reply, error) { return Reply{}, failure }, failure},
+		{"another cursor", empty, func(context.Context, Question) (Reply, error) {
+			return Reply{Cursor: feed.Cursor{Position: 6, Micros: 6}}, nil
+		}, resourcesync.ErrInvalid},
+		{"two cursors", holding(t, feed.Cursor{}, nil), func(ctx context.Context, q Question) (Reply, error) {
+			q.At = at
+			reply, err := new(line).to(hub)(ctx, q)
+			reply.Cursor.Position += asked
+			asked++
+			return reply, err
+		}, resourcesync.ErrInvalid},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if n, err := count(Compare(t.Context(), tt.own, digest.ByContent, inventory.Range{}, tt.ask)); n > 0 || !errors.Is(err, tt.want) {
+				t.Errorf("Compare() = %d differences, %v, want %v", n, err, tt.want)
+			}
+		})
+	}
 	n := 0
-	for d, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, failing) {
-		if n++; !errors.Is(err, broken) || n > 1 {
-			t.Errorf("%v, %v", d, err)
-		}
-	}
-	if n == 0 {
-		t.Error("no word of a question that failed")
-	}
-	n = 0
-	for _, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, new(line).to(hub)) {
+	for _, err := range Compare(t.Context(), empty, digest.ByPosition, inventory.Range{}, new(line).to(hub)) {
 		if n++; err != nil || n == 3 {
 			break
 		}
 	}
 	if n != 3 {
-		t.Errorf("ended after %d differences", n)
-	}
-	moved := func(_ context.Context, q Question) (Reply, error) {
-		return Reply{Cursor: feed.Cursor{Position: 6, Micros: 6}}, nil
-	}
-	var last error
-	for _, err := range Compare(context.Background(), empty, digest.ByPosition, inventory.Range{}, moved) {
-		last = err
-	}
-	if !errors.Is(last, resourcesync.ErrInvalid) {
-		t.Errorf("an answer about another cursor: %v", last)
-	}
-	// Who never saw the log takes any cursor, but only one.
-	foreign, asked := holding(t, feed.Cursor{}, nil), uint64(0)
-	moving := func(ctx context.Context, q Question) (Reply, error) {
-		q.At = at
-		reply, err := new(line).to(hub)(ctx, q)
-		reply.Cursor.Position += asked
-		asked++
-		return reply, err
-	}
-	last = nil
-	for _, err := range Compare(context.Background(), foreign, digest.ByContent, inventory.Range{}, moving) {
-		last = err
-	}
-	if !errors.Is(last, resourcesync.ErrInvalid) {
-		t.Errorf("answers about two cursors: %v", last)
+		t.Errorf("Compare() yields %d differences, want 3", n)
 	}
 }
 
-// TestConfirm takes a second look at candidates while both ends change.
+// TestConfirm checks candidates again after both ends have changed.
 func TestConfirm(t *testing.T) {
-	ctx := context.Background()
 	src := sourcetest.New(3, 1)
 	loc := func(i int) string { return fmt.Sprintf("https://example.org/%04d", i) }
 	theirs := sourcetest.Set{}
@@ -443,52 +437,41 @@ func TestConfirm(t *testing.T) {
 		theirs.Add(src.Existing(loc(i)))
 	}
 	own := maps.Clone(theirs)
-	delete(own, loc(10))                 // a fault that stays
-	own[loc(20)] = src.Existing(loc(20)) // a fault that stays
-	own.Add(src.Existing(loc(600)))      // a fault that stays
-	own[loc(30)] = src.Existing(loc(30)) // the hub hears of it between the looks
-	own[loc(40)] = src.Existing(loc(40)) // the hub hears of it, and of a newer one
+	delete(own, loc(10))                 // a fault that remains
+	own[loc(20)] = src.Existing(loc(20)) // a fault that remains
+	own.Add(src.Existing(loc(600)))      // a fault that remains
+	own[loc(30)] = src.Existing(loc(30)) // the hub receives it before the second check
+	own[loc(40)] = src.Existing(loc(40)) // the hub receives it, and a newer one
 	delete(own, loc(50))                 // own catches up
-	own[loc(60)] = src.Existing(loc(60)) // own changes once more
+	own[loc(60)] = src.Existing(loc(60)) // own changes again
 	delete(own, loc(70))                 // own gets another version than the hub's
 	var candidates []Difference
-	for d, err := range Compare(ctx, holding(t, feed.Cursor{}, own.Entries()), digest.ByContent, inventory.Range{}, at(t, src.Head, theirs)) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		candidates = append(candidates, d)
-	}
+	first := Compare(t.Context(), holding(t, feed.Cursor{}, own.Entries()), digest.ByContent, inventory.Range{}, askAt(t, src.Head, theirs))
+	texts(t, first, func(d Difference) { candidates = append(candidates, d) })
 	if len(candidates) != 8 {
-		t.Fatalf("%d candidates", len(candidates))
+		t.Fatalf("Compare() = %d differences, want 8", len(candidates))
 	}
 
 	theirs[loc(30)] = own[loc(30)]
 	theirs[loc(40)] = src.Existing(loc(40))
-	theirs[loc(80)] = src.Existing(loc(80)) // differs at the second look only
+	theirs[loc(80)] = src.Existing(loc(80)) // differs only now
 	own[loc(50)] = theirs[loc(50)]
 	own[loc(60)] = src.Existing(loc(60))
 	own[loc(70)] = src.Existing(loc(70))
 	named := func(s string) bool { return s == loc(30) || s == loc(40) || s == loc(80) }
-	var got []string
-	for d, err := range Confirm(ctx, holding(t, feed.Cursor{}, own.Entries()), candidates, named, at(t, src.Head, theirs)) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(d.Kind)+" "+d.Loc)
-	}
-	slices.Sort(got)
+	state := holding(t, feed.Cursor{}, own.Entries())
+	got := texts(t, Confirm(t.Context(), state, candidates, named, askAt(t, src.Head, theirs)), func(Difference) {})
 	wantDifferences(t, got, []string{"missing " + loc(10), "stale " + loc(20), "extra " + loc(600)})
-
-	for range Confirm(ctx, holding(t, feed.Cursor{}, own.Entries()), nil, named, nil) {
-		t.Error("without candidates there is a difference")
+	if n, err := count(Confirm(t.Context(), state, nil, named, nil)); n > 0 || err != nil {
+		t.Errorf("Confirm() without candidates = %d differences, %v", n, err)
 	}
 }
 
-// at returns an AskFunc for which p answers, at a cursor.
-func at(t *testing.T, c feed.Cursor, p sourcetest.Set) AskFunc {
-	ask := new(line).to(holding(t, c, p.Entries()))
+// askAt returns an AskFunc that asks about a set, at a cursor.
+func askAt(t *testing.T, at feed.Cursor, set sourcetest.Set) AskFunc {
+	ask := new(line).to(holding(t, at, set.Entries()))
 	return func(ctx context.Context, q Question) (Reply, error) {
-		q.At = c
+		q.At = at
 		return ask(ctx, q)
 	}
 }
