@@ -107,7 +107,7 @@ type Resource struct {
 // A range with at most MaxListed resources is listed; a larger one is split into at most MaxSplit
 // parts. So an answer never repeats a range of the question. If the answer would be larger than
 // MaxReply, Answer returns a *resourcesync.Error with ErrTooLarge. The answer about a single range
-// is never that large. Other errors are those of the state.
+// is never that large. Other errors come from the state.
 func Answer(ctx context.Context, s *inventory.State, q Question) (Reply, error) {
 	if q.At != s.Cursor() {
 		return Reply{}, fmt.Errorf("question is at %v, state is at %v", q.At, s.Cursor())

@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// few returns a state of n resources.
-func few(t *testing.T, n int) *inventory.State {
+// newState returns a state of n resources.
+func newState(t *testing.T, n int) *inventory.State {
 	all := make([]feed.Entry, n)
 	for i := range all {
 		at := feed.Cursor{Position: uint64(i + 1), Micros: 1_700_000_000_000_000 + int64(i)}
@@ -24,7 +24,7 @@ func few(t *testing.T, n int) *inventory.State {
 	return holding(t, feed.Cursor{Position: uint64(n), Micros: 1_700_000_000_000_000 + int64(n)}, all)
 }
 
-// ask answers a question about one range of which the asking end has nothing.
+// ask answers a question of an end that has no resources in a range.
 func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Reply {
 	t.Helper()
 	reply, err := Answer(context.Background(), s, Question{At: s.Cursor(), By: digest.ByPosition, Ranges: []RangeQuestion{{Range: r}}, Details: details})
@@ -34,34 +34,33 @@ func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Repl
 	return reply
 }
 
-// TestAnswerSizes shows which ranges are listed and which are split.
+// TestAnswerSizes checks which ranges are listed and which are split.
 func TestAnswerSizes(t *testing.T) {
-	for _, test := range []struct {
+	for _, tt := range []struct {
 		n, ranges int
 		listed    bool
 	}{{1, 1, true}, {64, 1, true}, {65, 33, false}, {128, 64, false}, {1000, 63, false}, {4096, 64, false}, {20_000, 64, false}} {
-		reply := ask(t, few(t, test.n), inventory.Range{}, false)
-		if len(reply.Ranges) != test.ranges || reply.Ranges[0].Listed != test.listed {
-			t.Errorf("%d resources: %d ranges, listed %t", test.n, len(reply.Ranges), reply.Ranges[0].Listed)
+		reply := ask(t, newState(t, tt.n), inventory.Range{}, false)
+		if got := reply.Ranges; len(got) != tt.ranges || got[0].Listed != tt.listed {
+			t.Errorf("%d resources: got %d ranges, listed %t, want %d, %t", tt.n, len(got), got[0].Listed, tt.ranges, tt.listed)
 		}
 	}
-	empty := few(t, 0)
-	none := new(digest.Tally)
-	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []RangeQuestion{{Digest: none.Digest(digest.ByContent)}}}
+	empty := newState(t, 0)
+	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []RangeQuestion{{Digest: new(digest.Tally).Digest(digest.ByContent)}}}
 	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 0 {
-		t.Errorf("both have nothing: %+v, %v", reply, err)
+		t.Errorf("both ends empty: Answer() = %+v, %v, want no ranges", reply, err)
 	}
 	q.Ranges[0].Count = 1
 	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 1 || !reply.Ranges[0].Listed {
-		t.Errorf("only the asking end has something: %+v, %v", reply, err)
+		t.Errorf("answering end empty: Answer() = %+v, %v, want a listed range", reply, err)
 	}
 	q.At.Position++
 	if _, err := Answer(context.Background(), empty, q); err == nil {
-		t.Error("a question at another cursor was answered")
+		t.Error("Answer() at another cursor = nil, want an error")
 	}
 }
 
-// TestAnswerBounds shows that an answer stays within memory.
+// TestAnswerBounds checks the limits on the size of an answer.
 func TestAnswerBounds(t *testing.T) {
 	const n = 400
 	all := make([]feed.Entry, 64*n)
@@ -79,7 +78,7 @@ func TestAnswerBounds(t *testing.T) {
 		q.Ranges = append(q.Ranges, RangeQuestion{Range: r})
 	}
 	if _, err := Answer(context.Background(), s, q); !errors.Is(err, resourcesync.ErrTooLarge) {
-		t.Errorf("err = %v", err)
+		t.Errorf("Answer() = %v, want %v", err, resourcesync.ErrTooLarge)
 	}
 	q.Ranges = q.Ranges[:200]
 	reply, err := Answer(context.Background(), s, q)
@@ -87,10 +86,10 @@ func TestAnswerBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := reply.AppendJSON(nil); len(text) > MaxReply {
-		t.Errorf("%d bytes", len(text))
+		t.Errorf("got %d bytes, want at most %d", len(text), MaxReply)
 	}
 
-	// Details stop where they get too large, but one always comes.
+	// Details end when they get too large, but the first is always sent.
 	const huge = 3 << 20
 	for i := range 3 {
 		all[i].Change.Type = strings.Repeat("y", huge)
@@ -98,16 +97,16 @@ func TestAnswerBounds(t *testing.T) {
 	s = holding(t, s.Cursor(), all[:3])
 	reply = ask(t, s, inventory.Range{}, true)
 	if got := reply.Ranges[0].Resources; got[0].Entry == nil || got[1].Entry != nil || got[2].Entry != nil {
-		t.Error("it is not the first entry alone")
+		t.Error("got other entries than the first")
 	}
 	all[1].Change.Type = strings.Repeat("y", 3*huge)
 	s = holding(t, s.Cursor(), all[:3])
 	if got := ask(t, s, inventory.Range{From: all[1].Change.Loc}, true).Ranges[0].Resources; got[0].Entry == nil {
-		t.Error("a large entry never comes")
+		t.Error("got no large entry")
 	}
 }
 
-// TestAuditJSON holds what goes over the wire, byte for byte.
+// TestAuditJSON checks the wire format byte for byte.
 func TestAuditJSON(t *testing.T) {
 	at := feed.Cursor{Position: 7, Micros: 1_700_000_000_123_456}
 	length := int64(12)
@@ -116,7 +115,7 @@ func TestAuditJSON(t *testing.T) {
 		Lastmod: time.Date(2023, 1, 2, 3, 4, 5, 600_000_000, time.UTC), Hash: "md5:00", Length: &length,
 		Attrs: []resourcesync.Attr{{Namespace: "https://example.org/ns", Name: "x", Value: `"`}},
 	}}
-	look := Summary{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: digest.Digest{1}, Content: digest.Digest{2}}
+	summary := Summary{Set: "peps", Cursor: at, Complete: true, Count: 2, Weak: 1, Position: digest.Digest{1}, Content: digest.Digest{2}}
 	question := Question{At: at, By: digest.ByContent, Ranges: []RangeQuestion{{inventory.Range{From: "", To: "https://example.org/m"}, 3, digest.Digest{0xab}}, {inventory.Range{From: "https://example.org/n\x00"}, 0, digest.Digest{}}}}
 	reply := Reply{Set: "peps", Cursor: at, Ranges: []RangeAnswer{
 		{Range: inventory.Range{From: "", To: "https://example.org/c"}, Count: 2, Listed: true, Resources: []Resource{
@@ -126,8 +125,8 @@ func TestAuditJSON(t *testing.T) {
 		{Range: inventory.Range{From: "https://example.org/d", To: ""}, Count: 65, Digest: digest.Digest{0xcd}},
 	}}
 	const zeros = "000000000000000000000000000000"
-	for _, test := range []struct{ what, got, want string }{
-		{"look", string(look.AppendJSON(nil)), `{"set":"peps","cursor":"7-1700000000123456","complete":true,"count":2,"weak":1,"position":"01` + zeros + `","content":"02` + zeros + `"}`},
+	for _, test := range []struct{ name, got, want string }{
+		{"summary", string(summary.AppendJSON(nil)), `{"set":"peps","cursor":"7-1700000000123456","complete":true,"count":2,"weak":1,"position":"01` + zeros + `","content":"02` + zeros + `"}`},
 		{"question", string(question.AppendJSON(nil)), `{"at":"7-1700000000123456","by":"content","ranges":[{"from":null,"to":"https://example.org/m","count":3,"digest":"ab` + zeros + `"},` +
 			`{"from":"https://example.org/n\u0000","to":null,"count":0,"digest":"00` + zeros + `"}]}`},
 		{"reply", string(reply.AppendJSON(nil)), `{"set":"peps","cursor":"7-1700000000123456","ranges":[{"from":null,"to":"https://example.org/c","count":2,"resources":[` +
@@ -138,10 +137,10 @@ func TestAuditJSON(t *testing.T) {
 			`{"from":"https://example.org/d","to":null,"count":65,"digest":"cd` + zeros + `"}]}`},
 	} {
 		if test.got != test.want {
-			t.Errorf("the %s is\n%s, want\n%s", test.what, test.got, test.want)
+			t.Errorf("%s = %s\nwant %s", test.name, test.got, test.want)
 		}
 	}
-	wantRead(t, look, ReadSummary, (*Summary).AppendJSON)
+	wantRead(t, summary, ReadSummary, (*Summary).AppendJSON)
 	wantRead(t, question, ReadQuestion, (*Question).AppendJSON)
 	wantRead(t, reply, ReadReply, (*Reply).AppendJSON)
 }

@@ -29,8 +29,8 @@ const (
 type Difference struct {
 	Kind   Kind
 	Loc    string
-	Own    *feed.Entry // own resource; nil if there is none
-	Theirs *feed.Entry // other end's resource; nil if it has none; only Loc and Position are set if it gives no details
+	Own    *feed.Entry // own resource; nil if absent
+	Theirs *feed.Entry // other end's resource; nil if absent; only Loc and Position are set if it gives no details
 }
 
 // An AskFunc asks the other end of a comparison.

@@ -16,16 +16,16 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// TestDocs holds the example in docs/audit.md.
+// TestDocs checks the example in docs/audit.md.
 func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/audit.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := strings.ReplaceAll(string(text), "` `", "") // where a number of 32 bytes is divided
+	doc := strings.ReplaceAll(string(text), "` `", "") // divides a number of 32 bytes
 	want := func(what, s string) {
 		if !strings.Contains(doc, s) {
-			t.Errorf("docs/audit.md does not have the %s, %s", what, s)
+			t.Errorf("docs/audit.md lacks the %s %s", what, s)
 		}
 	}
 	length := int64(10)
@@ -52,7 +52,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	look.Set, look.Complete = "demo", true
-	want("look", string(look.AppendJSON(nil)))
+	want("summary", string(look.AppendJSON(nil)))
 	want("digest by content", look.Content.String())
 	first, _ := s.Tally(context.Background(), inventory.Range{To: "https://example.org/b"})
 	want("digest of the first", first.Digest(digest.ByContent).String())

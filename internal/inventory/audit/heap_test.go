@@ -14,8 +14,8 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// longLocs returns a state of n resources with locs of 2 KB. The decoded text of a page is
-// about a megabyte.
+// longLocs returns a state of n resources with locs of 2 KB. The decoded text of a page takes about a
+// megabyte, because a page has a common prefix once, and its text for each resource.
 func longLocs(t *testing.T, n int, hash func(i int) int) *inventory.State {
 	entries := make([]feed.Entry, n)
 	for i := range entries {
@@ -27,11 +27,10 @@ func longLocs(t *testing.T, n int, hash func(i int) int) *inventory.State {
 }
 
 func longLoc(i int) string {
-	return "https://example.org/" + strings.Repeat("x", 2000) + fmt.Sprintf("/%06d", i) // a page has a common prefix once, its decoded text for each resource
+	return "https://example.org/" + strings.Repeat("x", 2000) + fmt.Sprintf("/%06d", i)
 }
 
-// A Reply keeps about as much memory as its text has, not the pages that its resources
-// are from.
+// TestReplyOwnsItsText checks that a Reply does not keep decoded pages in memory.
 func TestReplyOwnsItsText(t *testing.T) {
 	const n, ranges = 3_000, 90
 	state := longLocs(t, n, func(int) int { return 0 })
@@ -66,7 +65,7 @@ func TestReplyOwnsItsText(t *testing.T) {
 	}
 }
 
-// The differences that a caller of Compare keeps take about the memory of their own text.
+// TestDifferencesOwnTheirText checks that differences do not keep decoded pages in memory.
 func TestDifferencesOwnTheirText(t *testing.T) {
 	const n, each = 2000, 50
 	own := longLocs(t, n, func(int) int { return 0 })

@@ -38,7 +38,7 @@ func TestList(t *testing.T) {
 				locs.WriteString(strings.Join([]string{string('0' + rune(e.Position)), e.Change.Loc, string(e.Change.Change), ""}, " "))
 			}
 			if locs.String() != test.locs || !errors.Is(last, test.fails) {
-				t.Errorf("%q and %v, want %q and %v", locs.String(), last, test.locs, test.fails)
+				t.Errorf("List() = %q, %v, want %q, %v", locs.String(), last, test.locs, test.fails)
 			}
 			if e, ok := errors.AsType[*resourcesync.Error](last); ok && e.Line != test.line {
 				t.Errorf("line %d, want %d: %v", e.Line, test.line, e)
@@ -46,7 +46,7 @@ func TestList(t *testing.T) {
 		})
 	}
 	for range List(strings.NewReader("{\"loc\":\"urn:a\"}\nurn:b\n")) {
-		break // and nothing is read behind it
+		break // List must not yield after it
 	}
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// wantRead fails the test unless what is written is read again.
+// wantRead checks that reading the output of write returns v, and that reading a part of it fails.
 func wantRead[T any](t *testing.T, v T, read func(io.Reader) (T, error), write func(*T, []byte) []byte) {
 	t.Helper()
 	text := write(&v, nil)
 	got, err := read(bytes.NewReader(text))
 	if err != nil || !reflect.DeepEqual(got, v) {
-		t.Errorf("%s is read as\n%+v, %v, want\n%+v", text, got, err, v)
+		t.Errorf("read(%s) = %+v, %v\nwant %+v", text, got, err, v)
 	}
 	broken := errors.New("broken")
 	if _, err := read(io.MultiReader(bytes.NewReader(text[:len(text)/2]), iotest.ErrReader(broken))); !errors.Is(err, broken) {
@@ -111,18 +111,18 @@ func FuzzReadQuestion(f *testing.F) {
 		q, err := ReadQuestion(bytes.NewReader(text))
 		if err != nil {
 			if _, ok := errors.AsType[*resourcesync.Error](err); !ok {
-				t.Fatalf("%v is no *resourcesync.Error", err)
+				t.Fatalf("got %v, want a *resourcesync.Error", err)
 			}
 			return
 		}
 		for i, r := range q.Ranges {
 			if r.To != "" && r.From >= r.To || i > 0 && (q.Ranges[i-1].To == "" || r.From < q.Ranges[i-1].To) {
-				t.Fatalf("%q is read as ranges that are not ascending and disjoint", text)
+				t.Fatalf("ReadQuestion(%q) = ranges that are not ascending and disjoint", text)
 			}
 		}
 		again, err := ReadQuestion(bytes.NewReader(q.AppendJSON(nil)))
 		if err != nil || !reflect.DeepEqual(again, q) {
-			t.Fatalf("%q is read as %+v, and then as %+v, %v", text, q, again, err)
+			t.Fatalf("ReadQuestion(%q) = %+v, and after AppendJSON %+v, %v", text, q, again, err)
 		}
 	})
 }
@@ -133,12 +133,12 @@ func FuzzReadReply(f *testing.F) {
 		r, err := ReadReply(bytes.NewReader(text))
 		if err != nil {
 			if !errors.Is(err, resourcesync.ErrInvalid) && !errors.Is(err, resourcesync.ErrTooLarge) {
-				t.Fatalf("%v is no *resourcesync.Error", err)
+				t.Fatalf("got %v, want a *resourcesync.Error", err)
 			}
 			return
 		}
 		if _, err := ReadReply(bytes.NewReader(r.AppendJSON(nil))); err != nil {
-			t.Fatalf("%q is read, but not when written again: %v", text, err)
+			t.Fatalf("ReadReply after AppendJSON of %q = %v", text, err)
 		}
 	})
 }

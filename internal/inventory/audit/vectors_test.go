@@ -23,7 +23,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// vectors is testdata/digest.json, which docs/audit.md points to.
+// vectors is the content of testdata/digest.json, to which docs/audit.md links.
 type vectors struct {
 	Versions []struct {
 		Name    string
@@ -49,7 +49,7 @@ type vectors struct {
 	}
 }
 
-// TestVectors holds the digest against what others have computed.
+// TestVectors compares the digests with those of another implementation.
 func TestVectors(t *testing.T) {
 	text, err := os.ReadFile("testdata/digest.json")
 	if err != nil {
@@ -60,8 +60,7 @@ func TestVectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range v.Versions {
-		change := c.Change
-		doc, err := resourcesync.ReadJSON(strings.NewReader(`{"changes":[`+string(change)+`]}`), resourcesync.Limits{})
+		doc, err := resourcesync.ReadJSON(strings.NewReader(`{"changes":[`+string(c.Change)+`]}`), resourcesync.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,12 +105,12 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// python runs docs/audit.py. It returns what the program printed on its two outputs.
+// python runs docs/audit.py, and returns its standard output and standard error.
 func python(t *testing.T, arguments ...string) (out, errs string, status int) {
 	t.Helper()
 	program, err := exec.LookPath("python3")
 	if err != nil {
-		t.Skip("docs/audit.py is not tried: there is no python3 here")
+		t.Skip("docs/audit.py needs python3")
 	}
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, append([]string{"../../../docs/audit.py"}, arguments...)...)
@@ -122,7 +121,7 @@ func python(t *testing.T, arguments ...string) (out, errs string, status int) {
 	return stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestPythonVectors lets the reference check the same digests.
+// TestPythonVectors checks that docs/audit.py computes the same digests.
 func TestPythonVectors(t *testing.T) {
 	if out, errs, status := python(t, "--vectors", "testdata/digest.json"); status != 0 {
 		t.Errorf("status %d\n%s%s", status, out, errs)
@@ -137,8 +136,7 @@ func TestPythonVectors(t *testing.T) {
 	}
 }
 
-// A site is what a program outside sees of one set: a baseline in pages, changes and
-// audits.
+// A site serves one set: a baseline in pages, changes and audits.
 type site struct {
 	t    *testing.T
 	base []feed.Entry
@@ -161,18 +159,18 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.t.Error(err)
 		}
 	case strings.HasSuffix(r.URL.Path, "/audit"):
-		look, err := Summarize(r.Context(), s.head, inventory.Range{})
+		summary, err := Summarize(r.Context(), s.head, inventory.Range{})
 		if err != nil {
 			s.t.Error(err)
 		}
-		look.Set = "demo"
-		w.Write(look.AppendJSON(nil))
+		summary.Set = "demo"
+		w.Write(summary.AppendJSON(nil))
 	default:
 		s.page(w, r.URL.Query().Get("since"))
 	}
 }
 
-// page writes what lies behind a cursor or a place: some resources or some changes.
+// page writes some resources or changes after a cursor or a position in the baseline.
 func (s *site) page(w http.ResponseWriter, since string) {
 	rank := 0
 	if cursor, place, ok := strings.Cut(since, "~"); ok || since == "baseline" {
@@ -205,7 +203,7 @@ func objects(entries []feed.Entry) []byte {
 	return b
 }
 
-// TestPythonAudit lets the reference read a baseline and the changes after it, and find
+// TestPythonAudit checks that docs/audit.py reads a baseline and the changes after it, and finds the
 // faults in a list.
 func TestPythonAudit(t *testing.T) {
 	src := sourcetest.New(11, 600)
@@ -224,7 +222,7 @@ func TestPythonAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.head = o.State(src.Head)
-	s.log = append(s.log, src.Next(), src.Next()) // nobody has looked at these
+	s.log = append(s.log, src.Next(), src.Next()) // later than the summary
 	server := httptest.NewServer(s)
 	defer server.Close()
 
@@ -233,7 +231,7 @@ func TestPythonAudit(t *testing.T) {
 		t.Fatalf("status %d, %d resources, want %d\n%s", status, lines, len(now), errs)
 	}
 
-	// The list is what the hub has, but for some faults.
+	// The list has the resources of the hub, except for some faults.
 	lines := strings.SplitAfter(out, "\n")
 	loc := func(line string) string {
 		var r struct{ Loc string }

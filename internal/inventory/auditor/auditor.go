@@ -397,8 +397,8 @@ func (a *auditor) request(ctx context.Context, method string, query url.Values, 
 	})
 }
 
-// FetchSummary returns a hub's summary of the resources of a set that have a prefix. Its errors are
-// those of Audit.
+// FetchSummary returns a hub's summary of the resources of a set that have a prefix. It fails like
+// Audit.
 func FetchSummary(ctx context.Context, hub Hub, set, prefix string) (audit.Summary, error) {
 	a := &auditor{hub: hub, set: set, opts: Options{Prefix: prefix}}
 	return a.fetchSummary(ctx, feed.Cursor{})

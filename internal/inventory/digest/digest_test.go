@@ -7,7 +7,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// FuzzVersion holds the short way to the version of most resources against the rule.
+// FuzzVersion compares the shortcut for most hashes with the rule.
 func FuzzVersion(f *testing.F) {
 	for _, hash := range []string{"", "md5:00 sha-256:11", "sha-256:11 md5:00", "SHA-256:AB sha-256:cd", "sha-256:a\tsha-256:b", "sha-2560:00 md5:00", " sha-256:11", "md5:00\u2003sha-256:11"} {
 		f.Add(hash)
@@ -28,7 +28,7 @@ func FuzzVersion(f *testing.F) {
 			want = ";"
 		}
 		if got, weak := Version(&resourcesync.Change{Hash: hash}); got != want || weak != none {
-			t.Fatalf("%q: %q, %v, want %q", hash, got, weak, want)
+			t.Fatalf("Version(%q) = %q, %t, want %q, %t", hash, got, weak, want, none)
 		}
 	})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/rshub/rshub/internal/packed"
 )
 
-// A list of page numbers is a chain of pages, of which the first was written last. The rows of a page
-// are the number of the next page (zero at the end), and then the listed numbers, ascending, each as
+// A list of page numbers is a chain of pages. The first page was written last. The rows of a page are
+// the number of the next page (zero at the end), and then the listed numbers, ascending, each as
 // a uvarint of the difference from the previous one.
 
 // AppendList appends the rows of a page of a list, in front of the page next: as many of the numbers

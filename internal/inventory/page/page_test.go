@@ -14,7 +14,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// FuzzLeaf writes resources into a leaf and reads them again.
+// FuzzLeaf encodes and decodes resources.
 func FuzzLeaf(f *testing.F) {
 	f.Add("https://example.org/a", "md5:00ff sha-256:abcd", "text/plain", "", uint64(7), int64(1_700_000_000_000_000), int64(12), int64(5), 3)
 	f.Add("urn:a", "MD5:00FF", "", "gzip", uint64(1<<53), int64(0), int64(-1), int64(0), 2)
@@ -63,8 +63,8 @@ func FuzzLeaf(f *testing.F) {
 	})
 }
 
-// FuzzPages reads any bytes as the rows of each kind of page. What can be read is
-// written again as it was, or in fewer bytes.
+// FuzzPages decodes any bytes as the rows of each kind of page. Encoding the result again takes no more
+// bytes.
 func FuzzPages(f *testing.F) {
 	var leaf leafEncoder
 	leaf.reset()
@@ -114,7 +114,7 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// TestDamage changes each byte of a page: none of these may be read.
+// TestDamage changes each byte of a page, and removes bytes from its end.
 func TestDamage(t *testing.T) {
 	var c leafEncoder
 	c.reset()
@@ -127,21 +127,21 @@ func TestDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := OpenLeaf(8, page); err == nil {
-		t.Error("a page was read under another number")
+		t.Error("OpenLeaf() with another number = nil, want an error")
 	}
 	if _, err := OpenInner(9, page); err == nil {
-		t.Error("a leaf was read as an inner page")
+		t.Error("OpenInner() of a leaf = nil, want an error")
 	}
 	for i := range page {
 		page[i] ^= 4
 		if _, err := OpenLeaf(9, page); err == nil {
-			t.Errorf("byte %d was changed, and the page was read", i)
+			t.Errorf("OpenLeaf() with byte %d changed = nil, want an error", i)
 		}
 		page[i] ^= 4
 	}
 	for n := range page {
 		if _, err := OpenLeaf(9, page[:n]); err == nil {
-			t.Errorf("%d bytes of a page were read", n)
+			t.Errorf("OpenLeaf() of the first %d bytes = nil, want an error", n)
 		}
 	}
 }

@@ -26,13 +26,13 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A shelf keeps the states of the set a.
+// A shelf has the states of the set a.
 type shelf struct {
 	mu     sync.Mutex
 	states []*inventory.State // oldest first
-	held   int
-	waited time.Duration
-	fail   error // of State and At
+	held   int                // number of unreleased states
+	waited time.Duration      // last argument wait of State
+	fail   error              // error of State and At
 }
 
 func (s *shelf) State(_ context.Context, set string, from feed.Cursor, wait time.Duration) (*inventory.Pinned, error) {
@@ -90,7 +90,7 @@ func newSite(t testing.TB) *site {
 	t.Cleanup(func() {
 		s.http.Close()
 		if s.held != 0 || s.streams.Taken() != 0 {
-			t.Errorf("%d states are held, and %d bytes of room are taken", s.held, s.streams.Taken())
+			t.Errorf("got %d unreleased states and %d unreleased bytes", s.held, s.streams.Taken())
 		}
 	})
 	server := web.New(&s.shelf, feed.Base(s.http.URL), web.Options{Streams: s.streams, Proofs: s})
@@ -105,7 +105,7 @@ func newSite(t testing.TB) *site {
 	return s
 }
 
-// RecordProof notes a proof.
+// RecordProof implements web.Proofs.
 func (s *site) RecordProof(_ *http.Request, name string, p audit.Proof) {
 	s.proved = append(s.proved, fmt.Sprintf("%s of %s holds %d with %q by %s at %v", name, p.Set, p.Count, p.Prefix, p.By, p.Cursor))
 }
@@ -115,7 +115,7 @@ func loc(i int) string {
 	return fmt.Sprintf("https://example.org/%s/%06d", []string{"a", "ä&<b>", "c"}[i%3], i)
 }
 
-// commit makes a state in which the changes follow those that were committed before.
+// commit adds a state with further changes, and returns its cursor.
 func (s *site) commit(changes ...resourcesync.Change) feed.Cursor {
 	s.Helper()
 	position := s.root.Cursor.Position + uint64(len(changes)) + 1
@@ -139,7 +139,7 @@ func (s *site) commit(changes ...resourcesync.Change) feed.Cursor {
 	return to
 }
 
-// resources are n changes that create resources.
+// resources returns n changes that create resources.
 func resources(n int) (all []resourcesync.Change) {
 	for i := range n {
 		all = append(all, resourcesync.Change{Loc: loc(i), Change: resourcesync.Created, Hash: fmt.Sprintf("md5:%032x", i), Type: "text/plain"})
@@ -179,7 +179,7 @@ func (s *site) problem(method, url, body string, status int, says string, header
 	}
 }
 
-// A list is what {set}/resources answers.
+// A list is an answer of {set}/resources.
 type list struct {
 	Set, Cursor, Next, Position, Content string
 	Complete                             bool
@@ -190,8 +190,8 @@ type list struct {
 	}
 }
 
-// A walk over the pages names every resource once, as of one state, whatever changes
-// meanwhile, and so does the stream.
+// TestResources checks that the pages, and the stream, show every resource once, at one cursor, even if
+// resources change.
 func TestResources(t *testing.T) {
 	for _, n := range []int{0, 1, 10, 11, 3_000} {
 		for _, prefix := range []string{"", "https://example.org/ä&", "https://example.org/none"} {
@@ -214,37 +214,37 @@ func TestResources(t *testing.T) {
 						t.Fatalf("%s: %s, %v", resp.Status, body, err)
 					}
 					if err := json.Unmarshal([]byte(resp.Header.Get("RS-Inventory")), &said); err != nil || said.Cursor != at.String() || said.Content != l.Content {
-						t.Errorf("the header says %+v, %v", said, err)
+						t.Errorf("RS-Inventory = %+v, %v", said, err)
 					}
 					if pages == 0 {
 						first = l
 						s.commit(resourcesync.Change{Loc: loc(n + 1), Change: resourcesync.Created}, resourcesync.Change{Loc: loc(0), Change: resourcesync.Deleted})
 					}
 					if l.Set != "a" || l.Cursor != at.String() || !l.Complete || l.Count != len(want) || l.Position != first.Position || len(l.Resources) > 10 {
-						t.Errorf("page %d is %+v", pages, l)
+						t.Errorf("page %d = %+v", pages, l)
 					}
 					for _, r := range l.Resources {
 						got = append(got, r.Loc)
 						if r.Datetime == "" || r.Position == 0 || r.Change != "created" {
-							t.Errorf("a resource is %+v", r)
+							t.Errorf("resource = %+v", r)
 						}
 					}
 					link := feed.ParseLinks(resp.Header.Values("Link"))
 					if next = l.Next; next == "" && len(link) > 0 || next != "" && (len(link) != 1 || link[0].URI != next || !link[0].HasRel("next")) {
-						t.Errorf("the next page is %q, and %v", next, link)
+						t.Errorf("next = %q, Link = %v", next, link)
 					}
 				}
 				if !slices.Equal(got, want) {
-					t.Errorf("the pages name %d resources, want %d", len(got), len(want))
+					t.Errorf("got %d resources in pages, want %d", len(got), len(want))
 				}
 				lines := strings.Split(strings.TrimSuffix(string(stream), "\n"), "\n")
 				var head list
 				if err := json.Unmarshal([]byte(lines[0]), &head); err != nil || head.Position != first.Position || head.Count != len(want) {
-					t.Errorf("the first line is %s", lines[0])
+					t.Errorf("first line = %s", lines[0])
 				}
 				for i, line := range lines[1:] {
 					if !strings.HasPrefix(line, `{"position":`) || !strings.Contains(line, `"hash":"md5:`) {
-						t.Errorf("line %d is %s", i, line)
+						t.Errorf("line %d = %s", i, line)
 					}
 				}
 				if len(lines) != 1+len(want) {
@@ -255,8 +255,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// A list of a collection names what is in it, as pages and as a stream, also if the next one is
-// far away.
+// TestCollection lists a collection as pages and as a stream, even if its next resource is far away.
 func TestCollection(t *testing.T) {
 	s := newSite(t)
 	all := resources(110_000)
@@ -282,7 +281,7 @@ func TestCollection(t *testing.T) {
 		next = l.Next
 	}
 	if !slices.Equal(got, want) || pages < 3 {
-		t.Errorf("%d pages name %q, want %q", pages, got, want)
+		t.Errorf("got %q in %d pages, want %q", got, pages, want)
 	}
 	_, body := s.do("GET", query, "", "Accept", "application/x-ndjson")
 	if lines := strings.Split(strings.TrimSpace(string(body)), "\n"); len(lines) != 5 {
@@ -347,8 +346,7 @@ func TestResourcesRefused(t *testing.T) {
 	all.Release()
 }
 
-// Two inventories are compared over HTTP: by the state after a cursor, and then by ranges
-// as of that state.
+// TestAudit compares two inventories over HTTP: by a summary, and then by ranges at its cursor.
 func TestAudit(t *testing.T) {
 	s := newSite(t)
 	at := s.commit(resources(1_000)...)
@@ -362,17 +360,17 @@ func TestAudit(t *testing.T) {
 	resp, body := s.do("GET", "audit?from="+at.String(), "")
 	look, err := audit.ReadSummary(bytes.NewReader(body))
 	if err != nil || look.Cursor != at || !look.Complete || look.Set != "a" || look.Count != 1_000 || len(body) > 1<<10 || s.waited != 5*time.Second {
-		t.Fatalf("%s: the look is %s, %v", resp.Status, body, err)
+		t.Fatalf("%s: summary = %s, %v", resp.Status, body, err)
 	}
 	if mine, err := audit.Summarize(t.Context(), own, inventory.Range{}); err != nil || mine.Content == look.Content {
-		t.Fatalf("two inventories that differ look equal: %v", err)
+		t.Fatalf("summaries of different inventories are equal: %v", err)
 	}
 	_, body = s.do("GET", "audit?prefix=https://example.org/c/", "")
 	if part, err := audit.ReadSummary(bytes.NewReader(body)); err != nil || part.Count != 333 {
-		t.Errorf("those with a prefix look like %s, %v", body, err)
+		t.Errorf("summary with a prefix = %s, %v", body, err)
 	}
 
-	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the answers are as of the look
+	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // later than the summary
 	var found []string
 	rounds := 0
 	for d, err := range audit.Compare(t.Context(), own, digest.ByContent, inventory.Range{}, func(_ context.Context, q audit.Question) (audit.Reply, error) {
@@ -393,16 +391,16 @@ func TestAudit(t *testing.T) {
 	want := []string{"extra https://example.org/extra", "missing " + loc(7), "missing " + loc(900), "stale " + loc(5)}
 	slices.Sort(want)
 	if !slices.Equal(found, want) || rounds > 3 {
-		t.Errorf("in %d rounds it found %q, want %q", rounds, found, want)
+		t.Errorf("after %d rounds: got %q, want %q", rounds, found, want)
 	}
 }
 
-// A question with a name is a proof, if it is about everything and nothing differs.
+// TestProof checks that a question with a name is a proof if it has one range and nothing differs.
 func TestProof(t *testing.T) {
 	s := newSite(t)
 	at := s.commit(resources(1_000)...)
 	own := s.states[len(s.states)-1]
-	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // the proof is as of its cursor
+	s.commit(resourcesync.Change{Loc: loc(2), Change: resourcesync.Deleted}) // later than the proof
 	question := func(prefix string, by digest.By) string {
 		look, err := audit.Summarize(t.Context(), own, inventory.Prefix(prefix))
 		if err != nil {
@@ -417,11 +415,11 @@ func TestProof(t *testing.T) {
 		}
 	}
 	if _, body := s.do("POST", "audit", question("", digest.ByPosition)); !strings.Contains(string(body), `"ranges":[]`) {
-		t.Errorf("without a name it is %s", body)
+		t.Errorf("without a name: got %s", body)
 	}
 	want := []string{fmt.Sprintf(`mirror 1 of a holds 1000 with "" by position at %v`, at), fmt.Sprintf(`mirror 1 of a holds 333 with "https://example.org/c/" by content at %v`, at)}
 	if !slices.Equal(s.proved, want) {
-		t.Errorf("proved is %q, want %q", s.proved, want)
+		t.Errorf("got proofs %q, want %q", s.proved, want)
 	}
 	for _, name := range []string{"", "a%0Ab", "%ff", strings.Repeat("a", 101)} {
 		s.problem("POST", "audit?name="+name, question("", digest.ByPosition), 400, "name")
@@ -456,14 +454,14 @@ func TestAuditRefused(t *testing.T) {
 	s.problem("POST", "audit", question(at.String(), one), 429, "ask again soon")
 }
 
-// The answer to a question is compressed for who asks for that, as Go's own client does.
+// TestAuditCompressed checks that answers are compressed only if the client accepts it.
 func TestAuditCompressed(t *testing.T) {
 	s := newSite(t)
 	at := s.commit(resources(5_000)...)
 	question := fmt.Sprintf(`{"at":%q,"by":"position","ranges":[{"count":0,"digest":%q}]}`, at, strings.Repeat("0", 32))
 	_, want := s.do("POST", "audit", question, "Accept-Encoding", "identity")
 	if resp, got := s.do("POST", "audit", question); !resp.Uncompressed || !bytes.Equal(got, want) || resp.Header.Get("Vary") != "Accept-Encoding" {
-		t.Errorf("unasked for, it is %v with %d bytes, want %d", resp.Header, len(got), len(want))
+		t.Errorf("default: got %v with %d bytes, want %d", resp.Header, len(got), len(want))
 	}
 	resp, zipped := s.do("POST", "audit", question, "Accept-Encoding", "gzip")
 	if resp.Header.Get("Content-Encoding") != "gzip" || resp.ContentLength != int64(len(zipped)) || len(zipped) > len(want)*6/10 {
@@ -474,17 +472,17 @@ func TestAuditCompressed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("unpacked it is %d bytes, want %d: %v", len(got), len(want), err)
+		t.Errorf("got %d bytes after decompression, want %d: %v", len(got), len(want), err)
 	}
 	for _, encoding := range []string{"", "gzip;q=0", "br"} {
 		if resp, got := s.do("POST", "audit", question, "Accept-Encoding", encoding); resp.Header.Get("Content-Encoding") != "" || !bytes.Equal(got, want) {
-			t.Errorf("with %q it is %v", encoding, resp.Header)
+			t.Errorf("Accept-Encoding %q: got %v", encoding, resp.Header)
 		}
 	}
 	s.problem("POST", "audit", "{", 400, "ends early", "Accept-Encoding", "gzip")
 }
 
-// An answer that would be too large is refused, whatever the question asks.
+// TestAuditTooLarge checks the limit on the size of an answer.
 func TestAuditTooLarge(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: answers of 32 MiB")
@@ -505,6 +503,6 @@ func TestAuditTooLarge(t *testing.T) {
 	}
 	s.problem("POST", "audit", question(300), 413, "of 300 ranges exceeds 33554432 bytes; ask about fewer ranges", "Accept-Encoding", "gzip")
 	if resp, _ := s.do("POST", "audit", question(150)); resp.StatusCode != 200 {
-		t.Errorf("a half is %s", resp.Status)
+		t.Errorf("half of the ranges: got %s", resp.Status)
 	}
 }
