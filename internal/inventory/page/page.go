@@ -1,5 +1,5 @@
-// Package page encodes the pages of an inventory's tree: leaves with resources, inner pages that
-// describe the pages below them, and lists of page numbers. It decides how many rows fit in a page.
+// Package page encodes the pages of an inventory's tree: leaves with resources, and inner pages that
+// describe the pages below them. It decides how many rows fit in a page.
 //
 // Package inventory writes the pages to a Store.
 package page
@@ -13,16 +13,15 @@ import (
 
 // A page is
 //
-//	form     1 byte: 1 leaf, 2 inner, 3 list of page numbers
+//	form     1 byte: 1 leaf, 2 inner; old versions also stored 3
 //	count    uvarint: number of rows
-//	rows     see Leaf, Ref and AppendList
+//	rows     see Leaf and Ref
 //	checksum 4 bytes little endian: CRC-32C of the page's number (8 bytes little endian) and the above
 //
 // Because of the checksum, a page that is stored under a wrong number counts as damaged.
 const (
 	LeafForm byte = iota + 1
 	InnerForm
-	ListForm
 )
 
 // Frame is the approximate size of a page without its rows, in bytes.

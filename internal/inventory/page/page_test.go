@@ -97,7 +97,6 @@ func FuzzPages(f *testing.F) {
 				t.Fatalf("got %+v, %v\nwant %+v", got, err, refs)
 			}
 		}
-		_, _, _ = OpenList(9, Append(nil, 9, ListForm, count, rows))
 		l, err := OpenLeaf(9, Append(nil, 9, LeafForm, count, rows))
 		if err != nil {
 			return
