@@ -8,19 +8,14 @@ import (
 	"github.com/rshub/rshub/callback/subscription"
 )
 
-// A command is a request for a subscription, with the results of earlier attempts to execute it.
+// A command is a request for a subscription, with the results of earlier attempts to execute it. A command of
+// an operator is executed before others, and cancels the call in flight.
 type command struct {
 	subscription.Request
 	older     uint64        // number of the earliest request that this one replaced, whose Start it has; zero if none
 	attempts  int           // verifications without a final answer
 	confirmed *confirmation // what the callback has confirmed and the registry does not have yet, or nil
 	due       time.Time     // time of the next attempt
-}
-
-// byOperator reports whether an operator made the request. Such a command is executed before
-// others, and cancels the call in flight.
-func (c *command) byOperator() bool {
-	return c.Mode.ByOperator()
 }
 
 // replaces reports whether c makes an earlier command unnecessary, which is not being executed.
@@ -38,7 +33,7 @@ func (c *command) replaces(earlier *command) bool {
 	case earlier.confirmed != nil, c.Mode != earlier.Mode, c.Move != earlier.Move:
 		return false
 	}
-	return c.byOperator() || c.By == earlier.By || c.Shows(&subscription.Subscription{Terms: earlier.Terms, By: earlier.By})
+	return c.Mode.ByOperator() || c.By == earlier.By || c.Shows(&subscription.Subscription{Terms: earlier.Terms, By: earlier.By})
 }
 
 // replace lets c replace an earlier command, and returns the numbers of the requests that are done. c
@@ -78,7 +73,7 @@ func (l *commandList) add(c *command) (done []uint64) {
 		}
 	}
 	*l = rest
-	if c.byOperator() {
+	if c.Mode.ByOperator() {
 		l.insert(rest.operators(), c)
 	} else {
 		l.insert(len(rest), c)
@@ -94,7 +89,7 @@ func (l *commandList) putBack(c *command) (done []uint64) {
 			return o.replace(c, (*l)[:i].unsubscribes())
 		}
 	}
-	if c.byOperator() {
+	if c.Mode.ByOperator() {
 		l.insert(0, c)
 	} else {
 		l.insert(l.operators(), c)
@@ -106,7 +101,7 @@ func (l *commandList) insert(i int, c *command) { *l = slices.Insert(*l, i, c) }
 
 // operators returns the number of commands by operators, which are first.
 func (l commandList) operators() (n int) {
-	for n < len(l) && l[n].byOperator() {
+	for n < len(l) && l[n].Mode.ByOperator() {
 		n++
 	}
 	return n

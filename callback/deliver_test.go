@@ -231,7 +231,7 @@ func TestRetryAfter(t *testing.T) {
 	long(t)
 	for _, tt := range []struct {
 		name, value string
-		date        time.Duration // instead of value, a time so much later
+		date        time.Duration // instead of value: time from now to the date
 		min, max    time.Duration
 	}{
 		{name: "seconds", value: "120", min: 120 * time.Second, max: 121 * time.Second},

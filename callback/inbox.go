@@ -115,7 +115,7 @@ func (sh *shard) addRequest(r subscription.Request) {
 	if r.Mode == subscription.Subscribe && !s.active() && s.fresh == nil {
 		s.setFreshLocked(&countKey{fresh: true, host: s.host.name, set: r.Set, owner: r.By})
 	}
-	if c.byOperator() { // waits neither for a call nor for the permits of a subscriber
+	if c.Mode.ByOperator() { // waits neither for a call nor for the permits of a subscriber
 		if s.cancel != nil {
 			s.cancel()
 		}

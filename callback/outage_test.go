@@ -26,7 +26,7 @@ import (
 // A faultyStore is a registry, and the store of its claims, with faults. The zero value has none.
 type faultyStore struct {
 	registrytest.Disk
-	claimFor time.Duration // how long claims last; zero means as long as those of Disk
+	claimFor time.Duration // lifetime of claims; zero means the lifetime of Disk
 
 	down      atomic.Bool                           // claims, commits and checks of inboxes fail
 	joinHangs atomic.Bool                           // Join gets no response

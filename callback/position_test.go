@@ -58,8 +58,8 @@ func TestGap(t *testing.T) {
 	})
 }
 
-// A gap starts at the end of the last delivery, even if a filter skipped what follows it. What the filter
-// skips after the gap is not part of it.
+// A gap starts at the end of the last delivery, even if a filter skipped the next entries. Entries that the
+// filter skips after the gap are not part of it.
 func TestGapWithFilter(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		w.makeSet()
@@ -142,7 +142,7 @@ func TestDiverged(t *testing.T) {
 	})
 }
 
-// What a filter skips moves the cursor without a delivery, and intervals stay consecutive.
+// A skipped entry moves the cursor without a delivery, and intervals stay consecutive.
 func TestFilter(t *testing.T) {
 	inWorld(t, callback.Options{}, func(t *testing.T, w *world) {
 		c := w.receiver("a.example")
@@ -193,7 +193,7 @@ func TestFilterOutlivesRetention(t *testing.T) {
 	})
 }
 
-// What a filter skips does not touch a subscription, until an operator, the subscriber or the next hub needs
+// A skipped entry does not touch a subscription, until an operator, the subscriber or the next hub needs
 // its position. This one is older than its set.
 func TestFilterPasses(t *testing.T) {
 	for _, tt := range []struct {

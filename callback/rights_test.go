@@ -94,7 +94,7 @@ func TestRemovedBeforeRightsAreChecked(t *testing.T) {
 }
 
 // When the rights of a caller end, its subscriptions end within ten seconds, even those that wait, fail, or have
-// a delivery in flight, but not those of others. The callback is notified, the record stays for operators, and a
+// a delivery in flight, but no subscriptions of others. The callback is notified, the record stays for operators, and a
 // new request makes a new subscription.
 func TestRightsEnd(t *testing.T) {
 	inWorldWithRights(t, func(t *testing.T, w *world, r *register) {
@@ -137,7 +137,7 @@ func TestRightsEnd(t *testing.T) {
 		w.publish("e", 1)
 		again := w.request(idle, subscription.Request{By: bob, Start: w.head()})
 		if got := w.record(again).Subscription; !got.Ended.IsZero() || got.Why != "" || got.By != bob || again != ids[0] {
-			t.Errorf("new subscription = %+v, want that of bob", got)
+			t.Errorf("new subscription = %+v, want the subscription of bob", got)
 		}
 		w.publish("f", 1)
 		idle.wantNames("b/0 f/0")
@@ -233,8 +233,8 @@ func TestTokenEndMoved(t *testing.T) {
 }
 
 // A hub that has never known a token waits, and delivers nothing, because other hubs may have read the new file
-// earlier: those of new subscriptions, and those of subscriptions that it takes over. Then it ends what the token
-// made.
+// earlier. That holds for new subscriptions, and for subscriptions that it takes over. Then it ends the ones that
+// the token made.
 func TestUnknownToken(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -345,7 +345,7 @@ func TestStrangersRenewal(t *testing.T) {
 			t.Helper()
 			r := w.record(id)
 			if left := time.Until(r.LeaseEnd); r.Secret != "own" || r.By != alice || left > time.Hour || left < 59*time.Minute {
-				t.Errorf("%s: subscription = %+v, want that of alice, for an hour", step, r.Subscription)
+				t.Errorf("%s: subscription = %+v, want the subscription of alice, for an hour", step, r.Subscription)
 			}
 			w.publish("a", 1)
 			c.last().wantSignature(t, "own")

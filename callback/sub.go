@@ -133,7 +133,7 @@ func (s *sub) turnLocked(now time.Time) (subscriber string, of standing) {
 		of = proven
 	}
 	switch {
-	case c.byOperator():
+	case c.Mode.ByOperator():
 		return "", of
 	case s.active():
 		return s.about.By, of

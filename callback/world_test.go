@@ -103,14 +103,14 @@ func runInWorld(t *testing.T, name string, o callback.Options, test func(t *test
 	t.Run(name, func(t *testing.T) { inWorld(t, o, test) })
 }
 
-// inWorldOfClaims is inWorld for tests of claims, which last as long as those of a hub on disk.
+// inWorldOfClaims is inWorld for tests of claims, which last as long as for a hub on disk.
 func inWorldOfClaims(t *testing.T, o callback.Options, test func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, o, 0)) })
 }
 
-// newWorld returns a world in which claims last claimFor, or as long as those of a hub on disk if it is 0.
+// newWorld returns a world in which claims last claimFor, or as long as for a hub on disk if it is 0.
 func newWorld(t testing.TB, o callback.Options, claimFor time.Duration) *world {
 	t.Helper()
 	w := &world{t: t, opts: o, log: memorytest.Open(t), net: &pipetest.Network{}}

@@ -105,11 +105,9 @@ func TestDamagedJSON(t *testing.T) {
 	if got := decodeRequest(0, request, nil); !reflect.DeepEqual(got, r) {
 		t.Fatalf("decodeRequest() = %+v, want %+v", got, r)
 	}
-	// An upper-case letter in a member's name or in the checksum makes no difference.
 	check := func(b []byte) {
 		t.Helper()
-		got, err := decodeSubscription(b, nil)
-		if err == nil && !reflect.DeepEqual(got, s) || err != nil && (!errors.Is(err, changelog.ErrCorrupt) || !reflect.DeepEqual(got, Subscription{})) {
+		if got, err := decodeSubscription(b, nil); !errors.Is(err, changelog.ErrCorrupt) || !reflect.DeepEqual(got, Subscription{}) {
 			t.Errorf("decodeSubscription(%s) = %+v, %v, want ErrCorrupt", b, got, err)
 		}
 	}
@@ -127,7 +125,7 @@ func TestDamagedJSON(t *testing.T) {
 		check(stored[:i])
 	}
 	flips(request, func(b []byte) {
-		if got := decodeRequest(0, b, nil); got.Mode != "" && !reflect.DeepEqual(got, r) {
+		if got := decodeRequest(0, b, nil); got.Mode != "" {
 			t.Errorf("decodeRequest(%s) = %+v, want no Mode", b, got)
 		}
 	})

@@ -19,7 +19,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil/redistest"
 )
 
-// newKeys returns keys with IDs, the first of which encrypts.
+// newKeys returns keys with IDs. The first encrypts.
 func newKeys(t testing.TB, ids ...string) *Keys {
 	t.Helper()
 	text := ""
@@ -243,7 +243,7 @@ func TestSecretsAtRest(t *testing.T) {
 		return err
 	})
 	if err != nil || found < 2 {
-		t.Fatalf("subscriptions in files: got %d, %v, want that of the log and of the backup", found, err)
+		t.Fatalf("subscriptions in files: got %d, %v, want one in the log and one in the backup", found, err)
 	}
 
 	s := redistest.Start(t)

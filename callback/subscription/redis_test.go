@@ -278,7 +278,7 @@ func TestRedisErrors(t *testing.T) {
 	}
 }
 
-// Keys start with the prefix, and those of a shard have the same text in braces.
+// Keys start with the prefix, and the keys of a shard have the same text in braces.
 func TestRedisKeys(t *testing.T) {
 	s := redistest.Start(t)
 	conn := conntest.Open(t, s.Addr, redisconn.Options{})

@@ -1,6 +1,6 @@
 // Package websub implements WebSub (W3C Recommendation of 23 January 2018) over HTTP: requests of subscribers, pings of
-// sources, the pages of operators, and the requests to callbacks. Sections in its comments are those of WebSub, unless
-// another standard is named.
+// sources, the pages of operators, and the requests to callbacks. Section numbers in its comments refer to WebSub, unless
+// they name another standard.
 //
 // A Server turns each request into a subscription.Request and executes nothing itself. The engine of package callback
 // does, with a Caller as its outlet; it also decides what to deliver and when to retry. The package carries no
@@ -85,7 +85,7 @@ type Server struct {
 // Requests accepts requests about subscriptions. It is implemented by callback.Engine.
 type Requests interface {
 	// Send adds a request to its shard's inbox. The request is durable when Send returns nil, and is executed soon.
-	// Errors are those of subscription.Registry.Send.
+	// For errors, see subscription.Registry.Send.
 	Send(ctx context.Context, r subscription.Request) error
 
 	// Count returns the numbers of subscriptions for the limits on a new one, whose callback is at host. Those of the

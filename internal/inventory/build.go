@@ -17,7 +17,7 @@ import (
 //	level 0   [a-f] [g-l] [m-r] [s-z]
 //	          kept  merged      kept
 //
-// New pages of a level come in runs, each of which fills its pages in turn. A run ends before a kept page.
+// New pages of a level come in runs. A run fills its pages in turn. A run ends before a kept page.
 // If the last page of the run would then be too small, the run continues into the page that would be kept.
 //
 // A builder holds only a few pages of each level in memory.

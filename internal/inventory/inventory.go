@@ -33,7 +33,7 @@ type Options struct {
 }
 
 // An Inventory is the inventory of one set in a Store. Its methods may be called concurrently, by this process
-// and by others. They block until the store has responded or ctx is done. Their errors wrap those of Store.
+// and by others. They block until the store has responded or ctx is done. For errors, see Store.
 type Inventory struct {
 	store Store
 	set   string

@@ -126,8 +126,8 @@ func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string)
 }
 
 // Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
-// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same,
-// and calls Sweep also if earlier commits may have left pages.
+// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
+// It also calls Sweep if earlier commits may have left pages.
 func (v *Inventory) Shrink(ctx context.Context) error {
 	due := false
 	err := v.update(ctx, Swap{}, func(rec *Record, head *Head) error {

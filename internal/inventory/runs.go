@@ -49,7 +49,7 @@ func (r *Runs) Len() int {
 }
 
 // Add writes a run: changes as in Changes.Sorted, which are newer than those of the
-// runs before. step is Changes.Step. After an error the runs cannot be used any more.
+// runs before. step is Changes.Step. After an error the runs can no longer be used.
 func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func() error) error {
 	r.a.ctx = ctx
 	var pages []uint64

@@ -41,8 +41,8 @@ type Store interface {
 	Load(ctx context.Context, set string) (Record, error)
 
 	// Swap replaces the record in one atomic step. If the version of the record is not s.Version, it returns
-	// ErrRaced. If the log of the set did not begin at s.Begin, it returns ErrLog; also if s.At is not the
-	// zero Cursor and the log has neither an entry at exactly that cursor nor its floor there. The first Swap
+	// ErrRaced. If the log of the set did not begin at s.Begin, it returns ErrLog. So it does if s.At is not
+	// the zero Cursor and the log has neither an entry at exactly that cursor nor its floor there. The first Swap
 	// for a log removes the pages of an earlier log of the same name. After feed.ErrUnknown the Swap may have
 	// happened.
 	//

@@ -132,7 +132,7 @@ func byLoc(newest map[string]*change) []*change {
 }
 
 // with returns w with more changes, which are ascending by loc and have effects. They replace changes of the
-// same locs. The cost grows with the number of all changes, so many should be added at a time.
+// same locs. The cost grows with the number of all changes, so add as many as possible at a time.
 func (w *waiting) with(more []*change) waiting {
 	if len(more) == 0 {
 		return *w

@@ -145,7 +145,7 @@ var recordTests = []test{
 		h.has(3, r[0], r[2])
 		_, err := h.Find(h.ctx, r[1].ID())
 		h.wants(subscription.ErrNoSubscription, err)
-		// A subscription that is made again begins anew.
+		// A subscription that is made again has new progress.
 		r[1].Progress, r[0].Secret = progress(2), ""
 		commit(subscription.Changes{Put: []subscription.Record{r[0], r[1]}})
 		h.has(3, r[:3]...)

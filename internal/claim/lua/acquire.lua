@@ -11,7 +11,7 @@ if c[1] and c[1] ~= ARGV[1] and till > now and till <= now + ARGV[2] + 60000000 
 
 -- Because of the time, numbers rise even when Redis lost the newest ones.
 local number = string.format('%.0f', math.max((c[2] or 0) + 1, now))
--- The number of the last commit is that of the old claim.
+-- The last commit was made under the old claim.
 redis.call('HDEL', KEYS[1], 'commit') -- after a command that removes, Redis accepts the writes even when it is full
 redis.call('HSET', KEYS[1], 'hub', ARGV[1], 'number', number, 'until', string.format('%.0f', now + ARGV[2]))
 return number

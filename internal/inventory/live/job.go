@@ -146,7 +146,7 @@ func (j *job) steps(ctx context.Context) error {
 		if err := j.load(ctx); err != nil {
 			return err
 		}
-		if len(j.head.Roots) > 1 || j.head.Garbage > 0 { // pins may have ended
+		if len(j.head.Roots) > 1 || j.head.Garbage > 0 { // pins may have ended, or a sweep be due
 			if err := j.inv.Shrink(ctx); err != nil {
 				return err
 			}
