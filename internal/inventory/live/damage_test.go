@@ -23,14 +23,14 @@ func TestDamaged(t *testing.T) {
 		w.after(2 * time.Second)
 		stop()
 		var pages []uint64
-		begin := w.log.sets["a"].state.Begin
+		begin := w.head("a").Newest().Begin
 		for n, err := range w.store.Numbers(t.Context(), "a", begin) {
 			w.ok(err)
 			pages = append(pages, n)
 		}
 		w.ok(w.store.Remove(t.Context(), "a", begin, pages[len(pages)/2:len(pages)/2+1]))
 
-		w.log.publish("a", many(3_000)...)
+		w.log.Publish("a", many(3_000)...)
 		l, _ = w.hub(Options{})
 		w.after(10 * time.Second)
 		if h := w.state(l, "a"); !h.Complete {
@@ -109,7 +109,7 @@ func TestDamagedAndTrimmed(t *testing.T) {
 		ctx := t.Context()
 		_, stop := w.made(3_000, Options{})
 		stop()
-		w.log.trim("a", 3_000)
+		w.log.Trim("a", 3_000)
 		w.without("a", w.head("a").Newest())
 		metrics := prometheus.NewRegistry()
 		l, _ := w.hub(Options{Metrics: metrics})
@@ -161,10 +161,10 @@ func TestDamagedOldRoot(t *testing.T) {
 		w.ok(l.Complete(ctx, "a", true))
 		w.after(2 * time.Second)
 		old := w.list(l, feed.Cursor{}).Cursor()
-		w.log.publish("a", "+000100", "+000101", "+000102")
+		w.log.Publish("a", "+000100", "+000101", "+000102")
 		w.after(11 * time.Minute)
 		stop()
-		w.log.trim("a", 3_000)
+		w.log.Trim("a", 3_000)
 		roots := w.head("a").Roots
 		if len(roots) != 2 || roots[0].Cursor != old {
 			t.Fatalf("%d roots", len(roots))
@@ -173,7 +173,7 @@ func TestDamagedOldRoot(t *testing.T) {
 		l, _ = w.hub(Options{})
 		w.finds(w.list(l, old).Pinned)
 		w.after(time.Minute)
-		at := w.log.publish("a", "+000103", "+new")
+		at := w.log.Publish("a", "+000103", "+new")
 		w.after(12 * time.Minute)
 		if newest := w.head("a").Newest().Cursor; newest != at {
 			t.Errorf("the newest root is at %v, want %v\n%s", newest, at, w.text)
@@ -186,7 +186,7 @@ func TestDamagedHead(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
 		l, _ := w.made(100, Options{})
-		w.log.trim("a", 50)
+		w.log.Trim("a", 50)
 		rec, err := w.store.Load(ctx, "a")
 		w.ok(err)
 		w.ok(w.store.Swap(ctx, "a", inventory.Swap{Begin: rec.Log.Begin, Version: rec.Version, Head: []byte("{")}))
@@ -194,9 +194,9 @@ func TestDamagedHead(t *testing.T) {
 			t.Fatalf("a damaged record is %v", err)
 		}
 		w.after(10 * time.Second)
-		w.log.describe("a", true)
+		w.log.SetNoInventory("a", true)
 		w.after(2 * time.Minute)
-		w.log.describe("a", false)
+		w.log.SetNoInventory("a", false)
 		w.after(10 * time.Second)
 		h := w.got(l.Baseline(ctx, "a"))
 		if h.Complete || h.Cursor().Position != 100 {

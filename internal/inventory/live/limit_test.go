@@ -56,8 +56,8 @@ func TestScarceIsSaidOnceAMinute(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		l := w.idle(Options{Scarce: func(context.Context) bool { return true }})
 		for _, set := range many(50) {
-			w.log.make(set)
-			w.log.publish(set, "+a")
+			w.log.Create(set)
+			w.log.Publish(set, "+a")
 		}
 		for range 3 {
 			for _, set := range many(50) {

@@ -18,9 +18,9 @@ import (
 func TestCommits(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("small")
-		w.log.make("large")
-		w.log.publish("large", many(20_000)...)
+		w.log.Create("small")
+		w.log.Create("large")
+		w.log.Publish("large", many(20_000)...)
 		l, _ := w.hub(Options{})
 		w.after(2 * time.Second)
 		if at := w.head("small").Newest(); at.Upto == 0 || at.Cursor.Position != 0 {
@@ -32,14 +32,14 @@ func TestCommits(t *testing.T) {
 		}
 
 		// A small set's root is always fresh.
-		at := w.log.publish("small", many(10)...)
+		at := w.log.Publish("small", many(10)...)
 		w.after(2 * time.Second)
 		if got := w.head("small").Newest().Cursor; got != at {
 			t.Errorf("a root of a small set is at %v, want %v", got, at)
 		}
 
 		// In a large set, few changes wait for ten minutes.
-		at = w.log.publish("large", "+000007", "-019999", "+zzz")
+		at = w.log.Publish("large", "+000007", "-019999", "+zzz")
 		w.after(9 * time.Minute)
 		if got := w.head("large").Newest(); got.Upto != first.Upto {
 			t.Errorf("three changes of 20,000 resources were committed before ten minutes were over")
@@ -51,7 +51,7 @@ func TestCommits(t *testing.T) {
 		}
 
 		// Many do not.
-		at = w.log.publish("large", many(5_000)...)
+		at = w.log.Publish("large", many(5_000)...)
 		w.after(2 * time.Second)
 		if got := w.head("large").Newest().Cursor; got != at {
 			t.Errorf("a root of a large set is at %v after many changes, want %v", got, at)
@@ -59,16 +59,14 @@ func TestCommits(t *testing.T) {
 		w.state(l, "large")
 
 		// Nothing is read and written for sets that do not change.
-		w.log.mu.Lock()
-		before := w.log.reads
-		w.log.mu.Unlock()
+		before := w.log.Reads()
 		root := w.head("large").Newest()
 		w.after(time.Hour)
 		if got := w.head("large").Newest(); got.Upto != root.Upto {
 			t.Error("a root was made although nothing changed")
 		}
-		if w.log.reads != before {
-			t.Errorf("%d reads of the logs although nothing changed", w.log.reads-before)
+		if w.log.Reads() != before {
+			t.Errorf("%d reads of the logs although nothing changed", w.log.Reads()-before)
 		}
 	})
 }
@@ -77,10 +75,10 @@ func TestCommits(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(20_000)...)
-		w.log.make("b")
-		w.log.publish("b", many(20_000)...)
+		w.log.Create("a")
+		w.log.Publish("a", many(20_000)...)
+		w.log.Create("b")
+		w.log.Publish("b", many(20_000)...)
 		var full atomic.Bool
 		full.Store(true)
 		w.store = &watched{Store: w.store, before: func(context.Context, string) error {
@@ -117,7 +115,7 @@ func TestWaiting(t *testing.T) {
 func TestRoomOfAnother(t *testing.T) {
 	t.Parallel()
 	for name, breaks := range map[string]func(w *world, fails *atomic.Bool){
-		"deleted": func(w *world, _ *atomic.Bool) { w.log.delete("a") },
+		"deleted": func(w *world, _ *atomic.Bool) { w.ok(w.log.Delete(w.t.Context(), "a")) },
 		"damaged": func(_ *world, fails *atomic.Bool) { fails.Store(true) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,8 +131,8 @@ func TestRoomOfAnother(t *testing.T) {
 				l := w.idle(Options{WaitBytes: 1})
 				jobs := map[string]*job{}
 				for _, set := range []string{"a", "b"} {
-					w.log.make(set)
-					w.log.publish(set, many(1_000)...)
+					w.log.Create(set)
+					w.log.Publish(set, many(1_000)...)
 					jobs[set] = newJob(l.maker, set)
 					state, err := w.log.State(ctx, set)
 					w.ok(err)
@@ -150,7 +148,7 @@ func TestRoomOfAnother(t *testing.T) {
 				w.ok(err)
 				a.add(batch)
 				breaks(w, &fails)
-				w.log.publish("b", "+new")
+				w.log.Publish("b", "+new")
 				state, err := w.log.State(ctx, "b")
 				w.ok(err)
 				b.saw(state, time.Now())
@@ -184,11 +182,11 @@ func TestLost(t *testing.T) {
 		}
 
 		// What waits is lost, and other changes come.
-		w.log.publish("a", "+lost", "-000001")
+		w.log.Publish("a", "+lost", "-000001")
 		w.after(time.Second)
 		w.state(l, "a")
-		w.log.tear("a", 3_000)
-		w.log.publish("a", "+other", "+000002", "+third")
+		w.log.Lose("a", 3_000)
+		w.log.Publish("a", "+other", "+000002", "+third")
 		w.after(time.Second)
 		if h := w.state(l, "a"); !h.Complete {
 			t.Error("it is not complete although nothing is lost that was there when it was said")
@@ -200,10 +198,10 @@ func TestLost(t *testing.T) {
 
 		// What a root has is lost.
 		w.after(time.Hour)
-		w.log.publish("a", many(2_000)...)
+		w.log.Publish("a", many(2_000)...)
 		w.after(11 * time.Minute)
-		w.log.tear("a", 4_000)
-		at := w.log.publish("a", "+fourth")
+		w.log.Lose("a", 4_000)
+		at := w.log.Publish("a", "+fourth")
 		w.after(20 * time.Second)
 		h := w.state(l, "a")
 		if !h.Complete || h.Cursor() != at || !strings.Contains(w.text.String(), "the log lost its newest changes") {
@@ -211,11 +209,11 @@ func TestLost(t *testing.T) {
 		}
 
 		// The same, and the log has no beginning any more.
-		w.log.publish("a", many(2_000)...)
+		w.log.Publish("a", many(2_000)...)
 		w.after(time.Hour)
-		w.log.trim("a", 3_500)
-		w.log.tear("a", 4_001)
-		at = w.log.publish("a", "+fifth")
+		w.log.Trim("a", 3_500)
+		w.log.Lose("a", 4_001)
+		at = w.log.Publish("a", "+fifth")
 		w.after(20 * time.Second)
 		h = w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
 		h.Release()
@@ -240,15 +238,15 @@ func TestCompleteLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		l, _ := w.made(3_000, Options{})
 		idle := w.idle(Options{}) // whoever is asked makes the root, so ask one that makes nothing
-		w.log.publish("a", "+b", "+c")
+		w.log.Publish("a", "+b", "+c")
 		w.ok(idle.Complete(t.Context(), "a", true))
 		w.after(time.Second)
-		w.log.tear("a", 3_000)
-		w.log.publish("a", "+d")
+		w.log.Lose("a", 3_000)
+		w.log.Publish("a", "+d")
 		if h := w.state(l, "a"); h.Complete {
 			t.Error("complete although that was said of a later cursor")
 		}
-		w.log.publish("a", "+e", "+f")
+		w.log.Publish("a", "+e", "+f")
 		if h := w.state(l, "a"); h.Complete {
 			t.Error("complete although the log lost changes since that was said")
 		}
@@ -266,11 +264,11 @@ func TestCompleteMeanwhile(t *testing.T) {
 		_, stop := w.made(3_000, Options{})
 		stop()
 		idle := w.idle(Options{})
-		w.log.publish("a", "+b")
+		w.log.Publish("a", "+b")
 		w.ok(idle.Complete(t.Context(), "a", true))
-		w.log.tear("a", 3_000)
+		w.log.Lose("a", 3_000)
 		w.after(time.Second)
-		w.log.publish("a", "+c")
+		w.log.Publish("a", "+c")
 		said := false
 		w.store = &watched{Store: w.store, before: func(_ context.Context, call string) (err error) {
 			if call == "put" && !said {
@@ -293,8 +291,8 @@ func TestPassed(t *testing.T) {
 		l, stop := w.made(3_000, Options{})
 		w.ok(l.Complete(t.Context(), "a", true))
 		stop()
-		w.log.publish("a", "+lost", "+kept", "-000000")
-		w.log.trim("a", 3_001)
+		w.log.Publish("a", "+lost", "+kept", "-000000")
+		w.log.Trim("a", 3_001)
 		if _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); !errors.Is(err, ErrBehind) {
 			t.Errorf("a state without what retention removed: %v", err)
 		}
@@ -315,9 +313,9 @@ func TestPassed(t *testing.T) {
 		}
 
 		// A log without its beginning.
-		w.log.make("b")
-		w.log.publish("b", many(10)...)
-		w.log.trim("b", 5)
+		w.log.Create("b")
+		w.log.Publish("b", many(10)...)
+		w.log.Trim("b", 5)
 		w.after(10 * time.Second)
 		if h := w.state(l, "b"); h.Complete {
 			t.Error("complete without the beginning")
@@ -331,11 +329,11 @@ func TestPassedWhatWaits(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		l, _ := w.made(3_000, Options{})
 		idle := w.idle(Options{})
-		w.log.publish("a", "+b")
+		w.log.Publish("a", "+b")
 		w.ok(idle.Complete(t.Context(), "a", true))
-		at := w.log.publish("a", "+c", "+d")
+		at := w.log.Publish("a", "+c", "+d")
 		w.after(time.Second)
-		w.log.trim("a", 3_002)
+		w.log.Trim("a", 3_002)
 		if _, err := l.State(t.Context(), "a", feed.Cursor{}, 0); !errors.Is(err, ErrBehind) {
 			t.Errorf("a state without what retention removed: %v", err)
 		}
@@ -359,11 +357,11 @@ func TestAnew(t *testing.T) {
 		defer base.Release()
 		old := w.got(l.State(t.Context(), "a", feed.Cursor{}, 0))
 		old.Release()
-		w.log.publish("a", "+x")
-		w.log.delete("a")
+		w.log.Publish("a", "+x")
+		w.ok(w.log.Delete(t.Context(), "a"))
 		refuses(t, l, old.Cursor(), feed.ErrNoSet)
-		w.log.make("a")
-		w.log.publish("a", "+new")
+		w.log.Create("a")
+		w.log.Publish("a", "+new")
 		if _, err := l.At(t.Context(), "a", old.Cursor()); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("a state of the set before: %v", err)
 		}
@@ -403,7 +401,7 @@ func refuses(t *testing.T, l *Live, at feed.Cursor, want error) {
 func TestTogether(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
+		w.log.Create("a")
 		a, _ := w.hub(Options{})
 		b, _ := w.hub(Options{Poll: 700 * time.Millisecond})
 		rounds := 200
@@ -411,7 +409,7 @@ func TestTogether(t *testing.T) {
 			rounds = 80
 		}
 		for i := range rounds {
-			w.log.publish("a", many(50+i)...)
+			w.log.Publish("a", many(50+i)...)
 			w.after(400 * time.Millisecond)
 			w.state(a, "a")
 			w.state(b, "a")
@@ -428,7 +426,7 @@ func TestTogether(t *testing.T) {
 func TestOff(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		l, _ := w.made(100, Options{})
-		w.log.describe("a", true)
+		w.log.SetNoInventory("a", true)
 		w.after(10 * time.Second)
 		if n := len(w.head("a").Roots); n > 0 {
 			t.Errorf("%d roots of a set whose source wants no inventory", n)
@@ -440,7 +438,7 @@ func TestOff(t *testing.T) {
 		if _, ok := l.Unread(t.Context(), "a"); ok {
 			t.Error("retention waits for an inventory that is off")
 		}
-		w.log.describe("a", false)
+		w.log.SetNoInventory("a", false)
 		w.after(10 * time.Second)
 		w.state(l, "a")
 		if n := w.head("a").Newest().Tally.Count; n != 100 {

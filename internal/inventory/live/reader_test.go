@@ -36,7 +36,7 @@ func TestStates(t *testing.T) {
 		// The same state everywhere, also when it is not the newest any more.
 		var cursors []feed.Cursor
 		for i := range 20 {
-			cursors = append(cursors, w.log.publish("a", fmt.Sprintf("+%06d", i*190), fmt.Sprintf("-%06d", i*191), "+new"))
+			cursors = append(cursors, w.log.Publish("a", fmt.Sprintf("+%06d", i*190), fmt.Sprintf("-%06d", i*191), "+new"))
 			h := check(a.State(ctx, "a", feed.Cursor{}, 0))
 			if h.Cursor() != cursors[i] {
 				t.Errorf("the newest state is at %v, want %v", h.Cursor(), cursors[i])
@@ -80,7 +80,7 @@ func TestStates(t *testing.T) {
 			h.Release()
 		})
 		w.after(time.Second)
-		w.log.publish("a", "+next")
+		w.log.Publish("a", "+next")
 		wg.Wait()
 		if _, err := b.State(ctx, "a", feed.Cursor{Position: 100, Micros: 1}, 0); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("a state from a cursor that the log does not know: %v", err)
@@ -101,7 +101,7 @@ func TestKeep(t *testing.T) {
 		h := w.got(l.State(ctx, "a", feed.Cursor{}, 0))
 		held := h.Cursor()
 		for i := range 150 {
-			w.log.publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
+			w.log.Publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
 			if h, err := l.State(ctx, "a", feed.Cursor{}, 0); i%10 == 0 {
 				w.pinned("a")(h, err)
 			} else {
@@ -137,22 +137,22 @@ func TestKeep(t *testing.T) {
 // TestKeptOfLost reads states of a log that loses its newest changes and has as many again.
 func TestKeptOfLost(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		w.log.make("a")
-		w.log.publish("a", many(100)...)
+		w.log.Create("a")
+		w.log.Publish("a", many(100)...)
 		l := w.idle(Options{})
 		w.state(l, "a")
-		lost := w.log.publish("a", "+lost", "+lost too")
+		lost := w.log.Publish("a", "+lost", "+lost too")
 		w.state(l, "a")
-		w.log.tear("a", 100)
+		w.log.Lose("a", 100)
 		w.after(time.Second)
-		head := w.log.publish("a", "+found", "-000007")
+		head := w.log.Publish("a", "+found", "-000007")
 		if h := w.state(l, "a"); h.Cursor() != head {
 			t.Errorf("the newest state is at %v, want %v", h.Cursor(), head)
 		}
 		if _, err := l.At(t.Context(), "a", lost); !errors.Is(err, feed.ErrGone) {
 			t.Errorf("a state of what was lost: %v", err)
 		}
-		w.log.tear("a", 90)
+		w.log.Lose("a", 90)
 		head, _ = w.log.At(t.Context(), "a", 90)
 		if h := w.state(l, "a"); h.Cursor() != head {
 			t.Errorf("the newest state is at %v, want %v", h.Cursor(), head)
@@ -200,17 +200,17 @@ func TestBaselines(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
+		w.log.Create("a")
 		a, _ := w.hub(Options{})
 		first := w.got(a.Baseline(ctx, "a"))
 		w.holds("a", first) // nothing
 		first.Release()
 		w.after(11 * time.Minute)
 
-		w.log.publish("a", many(50)...)
+		w.log.Publish("a", many(50)...)
 		var readers []*inventory.Pinned
 		for i := range 30 {
-			w.log.publish("a", many(50)...)
+			w.log.Publish("a", many(50)...)
 			w.after(10 * time.Second)
 			h := w.got(a.Baseline(ctx, "a"))
 			readers = append(readers, h)
@@ -239,7 +239,7 @@ func TestBaselines(t *testing.T) {
 
 		// After ten minutes, new readers get a newer root. After an hour, the pin ends.
 		w.after(10 * time.Minute)
-		w.log.publish("a", many(50)...)
+		w.log.Publish("a", many(50)...)
 		w.after(10 * time.Second)
 		h = w.got(a.Baseline(ctx, "a"))
 		if h.Cursor() == at {
@@ -252,11 +252,11 @@ func TestBaselines(t *testing.T) {
 		for range 40 {
 			w.holds("a", readers[0])
 			w.after(time.Minute)
-			w.log.publish("a", many(50)...)
+			w.log.Publish("a", many(50)...)
 		}
 		for range 20 {
 			w.after(time.Minute)
-			w.log.publish("a", many(50)...)
+			w.log.Publish("a", many(50)...)
 		}
 		if n := len(w.head("a").Roots); n != 1 {
 			t.Errorf("%d roots live after more than an hour", n)
@@ -307,16 +307,16 @@ func TestResourceLists(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.make("empty")
-		w.log.publish("a", many(300)...)
+		w.log.Create("a")
+		w.log.Create("empty")
+		w.log.Publish("a", many(300)...)
 		a, _ := w.hub(Options{List: 12 * time.Minute})
 		b := w.idle(Options{List: 12 * time.Minute})
 		w.after(time.Minute)
 		if _, err := a.ResourceList(ctx, "a", feed.Cursor{}); !errors.Is(err, ErrIncomplete) {
 			t.Errorf("a Resource List of an inventory that may not be complete: %v", err)
 		}
-		at := w.log.publish("a", "+last")
+		at := w.log.Publish("a", "+last")
 		for _, set := range []string{"a", "empty"} {
 			w.ok(a.Complete(ctx, set, true))
 		}
@@ -347,7 +347,7 @@ func TestResourceLists(t *testing.T) {
 		}
 		var lists []feed.Cursor
 		for range 50 {
-			w.log.publish("a", "+x", "-y")
+			w.log.Publish("a", "+x", "-y")
 			w.after(time.Minute)
 			now := list(b, feed.Cursor{}).Cursor()
 			if len(lists) == 0 || lists[len(lists)-1] != now {
@@ -376,15 +376,15 @@ func TestResourceLists(t *testing.T) {
 func TestComplete(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		before := w.log.publish("a", many(5_000)...)
+		w.log.Create("a")
+		before := w.log.Publish("a", many(5_000)...)
 		l, _ := w.hub(Options{})
 		w.after(3 * time.Second)
 		base := w.got(l.Baseline(ctx, "a"))
 		defer base.Release()
-		said := w.log.publish("a", "+x")
+		said := w.log.Publish("a", "+x")
 		w.ok(l.Complete(ctx, "a", true))
-		later := w.log.publish("a", "+y")
+		later := w.log.Publish("a", "+y")
 		for _, test := range []struct {
 			at   feed.Cursor
 			want bool
@@ -413,8 +413,8 @@ func TestComplete(t *testing.T) {
 func TestUnread(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		ctx := t.Context()
-		w.log.make("a")
-		w.log.publish("a", many(5_000)...)
+		w.log.Create("a")
+		w.log.Publish("a", many(5_000)...)
 		scarce := false
 		l := w.idle(Options{Scarce: func(context.Context) bool { return scarce }})
 		if at, ok := l.Unread(ctx, "a"); !ok || at.Position != 0 {
@@ -428,9 +428,9 @@ func TestUnread(t *testing.T) {
 			t.Errorf("with a root at the head: %v, %v", at, ok)
 		}
 		w.after(48 * time.Hour)
-		w.log.publish("a", "+x")
+		w.log.Publish("a", "+x")
 		w.after(23 * time.Hour)
-		w.log.publish("a", "+y")
+		w.log.Publish("a", "+y")
 		if at, ok := l.Unread(ctx, "a"); !ok || at != root {
 			t.Errorf("23 hours behind: %v, %v", at, ok)
 		}
@@ -465,18 +465,18 @@ func TestResourceListLost(t *testing.T) {
 			l, _ := w.made(100, Options{})
 			w.ok(l.Complete(ctx, "a", true))
 			w.after(time.Hour)
-			w.log.publish("a", "+lost")
+			w.log.Publish("a", "+lost")
 			w.after(time.Minute)
-			w.log.publish("a", "+lost too")
+			w.log.Publish("a", "+lost too")
 			w.after(time.Hour)
 			if at := w.list(l, feed.Cursor{}).Cursor(); at.Position != 102 {
 				t.Fatalf("the Resource List is at %v", at)
 			}
 			if trimmed {
-				w.log.trim("a", 50)
+				w.log.Trim("a", 50)
 			}
-			w.log.tear("a", 100)
-			w.log.publish("a", "+found")
+			w.log.Lose("a", 100)
+			w.log.Publish("a", "+found")
 			w.after(time.Minute)
 			if trimmed {
 				w.ok(l.Complete(ctx, "a", true))
@@ -503,7 +503,7 @@ func TestClockBack(t *testing.T) {
 		w.list(l, feed.Cursor{})
 		store.ahead.Store(0)
 		w.after(time.Hour) // until the hub knows the new time
-		at := w.log.publish("a", "+000100")
+		at := w.log.Publish("a", "+000100")
 		w.after(12 * time.Minute)
 		if newest := w.head("a").Newest().Cursor; newest != at {
 			t.Errorf("the newest root is at %v, want %v", newest, at)

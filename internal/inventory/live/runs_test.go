@@ -48,10 +48,10 @@ func TestRuns(t *testing.T) {
 						roots.Add(1)
 					}
 				}}
-				w.log.make("a")
-				w.log.publish("a", many(15_000)...)
-				w.log.publish("a", many(15_000)[5_000:10_000]...)
-				w.log.publish("a", "-000001", "-014999", "+000001")
+				w.log.Create("a")
+				w.log.Publish("a", many(15_000)...)
+				w.log.Publish("a", many(15_000)[5_000:10_000]...)
+				w.log.Publish("a", "-000001", "-014999", "+000001")
 				l, _ := w.hub(Options{WaitBytes: 300_000})
 				for i := 0; w.head("a").Newest().Cursor.Position < 20_003; i++ {
 					if i == 100 {
