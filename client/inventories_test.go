@@ -74,7 +74,7 @@ func (s *inventories) newestLocked(ctx context.Context, set string) (*inventory.
 			break
 		}
 	}
-	root, err = v.Commit(ctx, inventory.Changes{Base: root, To: at, Sorted: func(yield func(*feed.Entry) bool) {
+	root, err = v.Writer(1).Commit(ctx, inventory.Changes{Base: root, To: at, Sorted: func(yield func(*feed.Entry) bool) {
 		for _, loc := range slices.Sorted(maps.Keys(newest)) {
 			if !yield(newest[loc]) {
 				return
@@ -163,7 +163,7 @@ func (s *site) restore(t *testing.T, c *siteCopy) {
 		t.Fatal(err)
 	}
 	s.log, s.inventories = log, newInventories(log)
-	_, err = inventory.New(s.inventories.pages, "demo", inventory.Options{}).Commit(t.Context(), inventory.Changes{To: c.cursor, Sorted: func(yield func(*feed.Entry) bool) {
+	_, err = inventory.New(s.inventories.pages, "demo", inventory.Options{}).Writer(1).Commit(t.Context(), inventory.Changes{To: c.cursor, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range c.resources {
 			if !yield(&c.resources[i]) {
 				return

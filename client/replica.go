@@ -83,8 +83,8 @@ type Replica struct {
 	set    string
 	opts   ReplicaOptions
 
-	own      *inventory.Inventory
-	baseline *inventory.Inventory // baseline that is being read
+	own      *inventory.Writer
+	baseline *inventory.Writer // baseline that is being read
 
 	running           sync.Mutex // held by Follow and CatchUp
 	completeCheckedAt time.Time  // when the hub was last asked whether it knows all resources; guarded by running
@@ -111,6 +111,9 @@ const (
 	pinDuration           = time.Hour
 )
 
+// onlyTerm is the term of the writers of a Replica, which has its Store to itself.
+const onlyTerm = 1
+
 // OpenReplica opens the Replica of a set. A new Replica is empty, and Follow starts with a
 // baseline. OpenReplica sends no request.
 func (c *Client) OpenReplica(ctx context.Context, set string, o ReplicaOptions) (*Replica, error) {
@@ -124,8 +127,8 @@ func (c *Client) OpenReplica(ctx context.Context, set string, o ReplicaOptions) 
 	cache := inventory.NewCache(4 << 20)
 	r := &Replica{
 		client: c, set: set, opts: o,
-		own:      inventory.New(store, set, inventory.Options{Cache: cache}),
-		baseline: inventory.New(store, set+"~baseline", inventory.Options{Cache: cache}),
+		own:      inventory.New(store, set, inventory.Options{Cache: cache}).Writer(onlyTerm),
+		baseline: inventory.New(store, set+"~baseline", inventory.Options{Cache: cache}).Writer(onlyTerm),
 	}
 	_, head, err := r.own.Load(ctx)
 	if err != nil {

@@ -461,7 +461,7 @@ func (d *destination) plant(entries ...feed.Entry) {
 		d.t.Fatal(err)
 	}
 	slices.SortFunc(entries, func(a, b feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
-	_, err = v.Commit(d.t.Context(), inventory.Changes{Base: head.Newest(), To: head.Newest().Cursor, Sorted: func(yield func(*feed.Entry) bool) {
+	_, err = v.Writer(1).Commit(d.t.Context(), inventory.Changes{Base: head.Newest(), To: head.Newest().Cursor, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range entries {
 			if !yield(&entries[i]) {
 				return

@@ -206,7 +206,7 @@ func TestFullDisk(t *testing.T) {
 	l := filled(t, "data", Options{FS: fs})
 	defer stop(t, l)
 	k, pages := l.Bucket("some"), l.Inventories()
-	begin := swapRecord(t, pages, inventory.Swap{Attempt: 7}).Log.Begin
+	begin := setRecord(t, pages, 7, "", inventory.Update{}).Log.Begin
 	ok(t, pages.Put(ctx, "set", begin, 7, somePages(1, 70)))
 	kept := changelog.Publish{Changes: changes("kept", 1), Key: "key"}
 	first, err := l.Append(ctx, "set", kept)
@@ -235,8 +235,8 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	wantErr(t, feed.ErrFull, pages.Put(ctx, "set", begin, 7, somePages(71, 140)))
-	swapRecord(t, pages, inventory.Swap{Attempt: 8, Head: []byte("x"), Durable: true})
-	ok(t, pages.Remove(ctx, "set", begin, []uint64{3, 64, 999}))
+	setRecord(t, pages, 8, "x", inventory.Update{Durable: true})
+	ok(t, pages.Remove(ctx, "set", begin, 8, []uint64{3, 64, 999}))
 	if n := len(checkPages(t, pages, begin)); n != 68 {
 		t.Errorf("got %d pages", n)
 	}

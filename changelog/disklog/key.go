@@ -20,7 +20,7 @@ import (
 //	log/<set>/<last position>    datetime of the last entry, then the block
 //	key/<set>/<key>              receipt
 //	age/<set>/<number>           datetime of the key's publish, then the key
-//	inv/<set>                    inventoryRecord: begin of the log, version, attempt, then the head;
+//	inv/<set>                    inventoryRecord: begin of the log, 1, term of the writer, then the head;
 //	                             see inventory.Record
 //	page/<set>/<number>          a page of the set's inventory
 //	keep/<name>/<key>            value of a key in a Bucket

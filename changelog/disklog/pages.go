@@ -22,37 +22,36 @@ var _ inventory.Store = (*pages)(nil)
 
 // Inventories returns the store of the sets' inventories, which is part of the memory. None of its
 // methods may be called after the Log is closed. Even a crash of only the process may undo writes,
-// until a Swap with Durable set has returned.
+// until an Update with Durable set has returned.
 func (l *Log) Inventories() inventory.Store { return &pages{log: l} }
 
-// An inventoryRecord is the value of inv/<set>.
+// An inventoryRecord is the value of inv/<set>: begin, the number 1, term, head.
 type inventoryRecord struct {
-	begin            int64 // begin of the log that the inventory belongs to
-	version, attempt uint64
-	head             []byte
+	begin int64  // begin of the log that the inventory belongs to
+	term  uint64 // term of the writer
+	head  []byte
 }
 
-func (r inventoryRecord) encode() []byte {
+func (r *inventoryRecord) encode() []byte {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 24+len(r.head)), uint64(r.begin))
-	b = binary.BigEndian.AppendUint64(b, r.version)
-	b = binary.BigEndian.AppendUint64(b, r.attempt)
+	b = binary.BigEndian.AppendUint64(b, 1)
+	b = binary.BigEndian.AppendUint64(b, r.term)
 	return append(b, r.head...)
 }
 
-// inventory returns the record of a set's inventory. If the store has none for the log that started at
-// begin, the record is zero except for begin.
-func (l *Log) inventory(set string, begin int64) (inventoryRecord, error) {
+// inventory returns the record of a set's inventory, or nil if the store has none for the log that started at
+// begin.
+func (l *Log) inventory(set string, begin int64) (*inventoryRecord, error) {
 	v, err := l.get(invKey(set))
-	if err == nil && v != nil && len(v) < 24 {
-		err = fmt.Errorf("%w: inventory record: got %d bytes, want at least 24", changelog.ErrCorrupt, len(v))
-	}
-	none := inventoryRecord{begin: begin}
 	if v == nil || err != nil {
-		return none, err
+		return nil, err
 	}
-	r := inventoryRecord{int64(binary.BigEndian.Uint64(v)), binary.BigEndian.Uint64(v[8:]), binary.BigEndian.Uint64(v[16:]), v[24:]}
+	if len(v) < 24 {
+		return nil, fmt.Errorf("%w: inventory record: got %d bytes, want at least 24", changelog.ErrCorrupt, len(v))
+	}
+	r := &inventoryRecord{int64(binary.BigEndian.Uint64(v)), binary.BigEndian.Uint64(v[16:]), v[24:]}
 	if r.begin != begin {
-		return none, nil
+		return nil, nil
 	}
 	return r, nil
 }
@@ -74,7 +73,11 @@ func (p *pages) load(ctx context.Context, set string) (r inventory.Record, err e
 	if s == nil {
 		return r, feed.ErrNoSet
 	}
-	record, err := p.log.inventory(set, s.begin)
+	return p.loadOf(s)
+}
+
+func (p *pages) loadOf(s *set) (r inventory.Record, err error) {
+	record, err := p.log.inventory(s.name, s.begin)
 	if err != nil {
 		return r, err
 	}
@@ -82,57 +85,55 @@ func (p *pages) load(ctx context.Context, set string) (r inventory.Record, err e
 	if state == nil {
 		return r, feed.ErrNoSet
 	}
-	return inventory.Record{Log: *state, Now: p.log.now(), Version: record.version, Attempt: record.attempt, Head: record.head}, nil
+	r = inventory.Record{Log: *state, Now: p.log.now()}
+	if record != nil {
+		r.Term, r.Head = record.term, record.head
+	}
+	return r, nil
 }
 
-// Swap replaces the inventory record of a set.
-func (p *pages) Swap(ctx context.Context, set string, swap inventory.Swap) error {
-	if err := p.swap(ctx, set, swap); err != nil {
+// Update changes the inventory record of a set.
+func (p *pages) Update(ctx context.Context, set string, u inventory.Update) error {
+	if err := p.update(ctx, set, u); err != nil {
 		return fmt.Errorf("write the inventory of set %q: %w", set, err)
 	}
 	return nil
 }
 
-// swap may use the disk's reserve, so that inventories can free pages on a full disk.
-func (p *pages) swap(ctx context.Context, set string, swap inventory.Swap) error {
-	if len(swap.Head) > inventory.MaxHead {
-		return fmt.Errorf("inventory head: got %d bytes, want at most %d", len(swap.Head), inventory.MaxHead)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+// update may use the disk's reserve, so that inventories can free pages on a full disk.
+func (p *pages) update(ctx context.Context, set string, u inventory.Update) error {
 	s, err := p.lock(ctx, set)
 	if err != nil {
 		return err
 	}
-	b, err := p.swapLocked(s, swap)
+	b, err := p.updateLocked(s, u)
 	s.pages.Unlock()
-	if err == nil && swap.Durable {
+	if err == nil && u.Durable {
 		err = p.log.waitDurable(b)
 	}
 	return err
 }
 
-// swapLocked applies a swap. If the swap is Durable, it returns a batch that the caller must wait for.
+// updateLocked applies an Update. If it is Durable, it returns a batch that the caller must wait for.
 // The caller must hold s.pages.
-func (p *pages) swapLocked(s *set, swap inventory.Swap) (*pebble.Batch, error) {
+func (p *pages) updateLocked(s *set, u inventory.Update) (*pebble.Batch, error) {
 	l := p.log
-	if s.begin != swap.Begin {
-		return nil, inventory.ErrLog
+	r, err := p.loadOf(s)
+	if err == nil {
+		err = u.Change(&r)
 	}
-	r, err := l.inventory(s.name, swap.Begin)
+	if err == nil {
+		err = l.checkCursor(s, u.At)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if r.version != swap.Version {
-		return nil, inventory.ErrRaced
-	}
-	if err := l.checkCursor(s, swap.At); err != nil {
-		return nil, err
+	if len(r.Head) > inventory.MaxHead {
+		return nil, fmt.Errorf("inventory head: got %d bytes, want at most %d", len(r.Head), inventory.MaxHead)
 	}
 	b := l.db.NewBatch()
-	put(b, invKey(s.name), inventoryRecord{swap.Begin, swap.Version + 1, swap.Attempt, swap.Head}.encode())
-	if swap.Durable {
+	put(b, invKey(s.name), (&inventoryRecord{s.begin, r.Term, r.Head}).encode())
+	if u.Durable {
 		return b, l.apply(b)
 	}
 	return nil, l.applyLazily(b)
@@ -181,14 +182,14 @@ func (p *pages) lock(ctx context.Context, name string) (*set, error) {
 }
 
 // Put writes pages of a set.
-func (p *pages) Put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
-	if err := p.put(ctx, set, begin, attempt, put); err != nil {
+func (p *pages) Put(ctx context.Context, set string, begin int64, term uint64, put []inventory.Page) error {
+	if err := p.put(ctx, set, begin, term, put); err != nil {
 		return fmt.Errorf("write pages of the inventory of set %q: %w", set, err)
 	}
 	return nil
 }
 
-func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64, written []inventory.Page) error {
+func (p *pages) put(ctx context.Context, set string, begin int64, term uint64, written []inventory.Page) error {
 	if err := p.log.checkSpace(); err != nil {
 		return err
 	}
@@ -201,14 +202,23 @@ func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64
 		return errors.Join(err, b.Close())
 	}
 	defer s.pages.Unlock()
-	r, err := p.log.inventory(set, begin)
-	if err == nil && (s.begin != begin || attempt == 0 || r.attempt != attempt) {
-		err = inventory.ErrRaced
-	}
-	if err != nil {
+	if err := p.checkTerm(s, begin, term); err != nil {
 		return errors.Join(err, b.Close())
 	}
 	return p.log.applyLazily(b)
+}
+
+// checkTerm returns an error unless the record of the log that began at begin has the term. The caller must
+// hold s.pages.
+func (p *pages) checkTerm(s *set, begin int64, term uint64) error {
+	if s.begin != begin {
+		return inventory.ErrLog
+	}
+	r, err := p.log.inventory(s.name, begin)
+	if err == nil && (term == 0 || r == nil || r.term != term) {
+		err = inventory.ErrFenced
+	}
+	return err
 }
 
 // Get returns pages of a set.
@@ -230,7 +240,7 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 		return none, nil
 	}
 	r, err := p.log.inventory(set, begin)
-	if r.version == 0 || err != nil {
+	if r == nil || err != nil {
 		return none, err // pages that exist belong to an earlier log
 	}
 	found := make([][]byte, len(numbers))
@@ -246,14 +256,14 @@ func (p *pages) get(ctx context.Context, set string, begin int64, numbers []uint
 }
 
 // Remove removes pages of a set.
-func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if err := p.remove(ctx, set, begin, numbers); err != nil {
+func (p *pages) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
+	if err := p.remove(ctx, set, begin, term, numbers); err != nil {
 		return fmt.Errorf("remove pages of the inventory of set %q: %w", set, err)
 	}
 	return nil
 }
 
-func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+func (p *pages) remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
 	s, err := p.lock(ctx, set)
 	if errors.Is(err, feed.ErrNoSet) {
 		return nil
@@ -264,6 +274,9 @@ func (p *pages) remove(ctx context.Context, set string, begin int64, numbers []u
 	defer s.pages.Unlock()
 	if s.begin != begin {
 		return nil
+	}
+	if err := p.checkTerm(s, begin, term); err != nil {
+		return err
 	}
 	b := p.log.db.NewBatch()
 	for _, n := range numbers {
@@ -309,7 +322,7 @@ func (p *pages) numbers(ctx context.Context, set string, begin int64, yield func
 		return ctx.Err()
 	}
 	r, err := p.log.inventory(set, begin)
-	if r.version == 0 || err != nil {
+	if r == nil || err != nil {
 		return errors.Join(err, ctx.Err())
 	}
 	from, to := bounds("page/", set)

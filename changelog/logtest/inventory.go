@@ -35,7 +35,7 @@ func (l *ScriptRun) commit(ctx context.Context, set string) error {
 	if err := entries(ctx, l.Log, set, base.Cursor, rec.Log.Head, func(e feed.Entry) { newest[e.Change.Loc] = e }); err != nil {
 		return err
 	}
-	_, err = v.Commit(ctx, inventory.Changes{Base: head.Newest(), Anew: anew, To: rec.Log.Head, Sorted: func(yield func(*feed.Entry) bool) {
+	_, err = v.Writer(head.Term+1).Commit(ctx, inventory.Changes{Base: head.Newest(), Anew: anew, To: rec.Log.Head, Sorted: func(yield func(*feed.Entry) bool) {
 		for _, loc := range slices.Sorted(maps.Keys(newest)) {
 			if e := newest[loc]; !yield(&e) {
 				return

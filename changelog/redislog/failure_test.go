@@ -160,7 +160,7 @@ func TestFullRedis(t *testing.T) {
 	ok(t, err)
 	add(t, l, "a", 39)
 	pages := l.Inventories()
-	begin := swapRecord(t, pages, 7, feed.Cursor{}, "").Log.Begin
+	begin := setRecord(t, pages, 7, feed.Cursor{}, "").Log.Begin
 	ok(t, pages.Put(t.Context(), "set", begin, 7, somePages(1, 70)))
 	before := state(t, l)
 	ok(t, s.admin(t).ConfigSet(t.Context(), "maxmemory", "1000000").Err())
@@ -169,8 +169,8 @@ func TestFullRedis(t *testing.T) {
 	wantErr(t, feed.ErrFull, l.Check(t.Context()))
 	wantErr(t, feed.ErrFull, l.Make(t.Context(), "other", feed.Description{}, 10))
 	wantErr(t, feed.ErrFull, pages.Put(t.Context(), "set", begin, 7, somePages(71, 140)))
-	swapRecord(t, pages, 8, feed.Cursor{}, "x") // a full Redis accepts records and the removal of pages
-	ok(t, pages.Remove(t.Context(), "set", begin, []uint64{3, 64}))
+	setRecord(t, pages, 8, feed.Cursor{}, "x") // a full Redis accepts records and the removal of pages
+	ok(t, pages.Remove(t.Context(), "set", begin, 8, []uint64{3, 64}))
 	if n := len(checkPages(t, pages, begin)); n != 68 {
 		t.Errorf("got %d pages", n)
 	}
@@ -259,10 +259,10 @@ func TestWithoutInfo(t *testing.T) {
 
 	makeSet(t, a, 10)
 	s := a.Inventories()
-	r := swapRecord(t, s, 7, feed.Cursor{}, "x")
+	r := setRecord(t, s, 7, feed.Cursor{}, "x")
 	ok(t, s.Put(t.Context(), "set", r.Log.Begin, 7, somePages(1, 3)))
-	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, []uint64{2}))
-	swapRecord(t, s, 0, feed.Cursor{}, "y")
+	ok(t, s.Remove(t.Context(), "set", r.Log.Begin, 7, []uint64{2}))
+	setRecord(t, s, 0, feed.Cursor{}, "y")
 	if n := len(checkPages(t, s, r.Log.Begin)); n != 2 {
 		t.Errorf("got %d pages", n)
 	}

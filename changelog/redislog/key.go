@@ -17,6 +17,8 @@ import (
 //	                   doubted, written by Tick; secret, and the run of the server that
 //	                   it belongs to, see memory.lua
 //	sets               hash: a field without a value for each set that exists or existed
+//	requests           hash: sets of which hubs need a newer root of the inventory; 1 if a
+//	                   reader has found damage
 //	{<set>}:set        hash: memory (the identity), size, title, describedby,
 //	                   changelist, begin, log (the part that steps change); described
 //	                   (the id of the call that wrote the description), was (PriorMicros
@@ -46,7 +48,7 @@ import (
 // latest of them. lib.lua gives the reasons for this layout.
 //
 // The record of an inventory is one string: the begin of the log that it belongs to, its
-// version, the attempt, the run of the server in which the attempt started, and the head;
+// version, the term of the writer, the run of the server in which it wrote, and the head;
 // see inventory.Record. If a hub is killed while it deletes a set, the record and the
 // pages stay. So a record whose begin differs from the log's is ignored.
 //
@@ -71,8 +73,9 @@ func checkPrefix(prefix string) error {
 	return fmt.Errorf("prefix of the keys in Redis: got %q, want 1 to 64 letters, digits, dots, hyphens, underscores and colons", prefix)
 }
 
-func (l *Log) memoryKey() string { return l.opts.Prefix + ":memory" }
-func (l *Log) setsKey() string   { return l.opts.Prefix + ":sets" }
+func (l *Log) memoryKey() string   { return l.opts.Prefix + ":memory" }
+func (l *Log) setsKey() string     { return l.opts.Prefix + ":sets" }
+func (l *Log) requestsKey() string { return l.opts.Prefix + ":requests" }
 
 // setKey returns the first key of a set.
 func (l *Log) setKey(set string) string { return l.opts.Prefix + ":{" + set + "}:set" }

@@ -304,16 +304,16 @@ end
 -- log, its version is 0.
 --
 -- A restart or a failover may lose the last writes: pages whose Put was acknowledged, while the
--- record with which the attempt started still exists. So an attempt belongs to one run of one
--- server. In another run, the attempt is over and the version differs. Then a writer from the
--- old run can write no more pages, and no record that needs its lost pages.
+-- record with the term of the writer still exists. So a term belongs to one run of one server. In
+-- another run, there is no term and the version differs. Then a writer from the old run can neither
+-- write nor remove pages, and can write no record that needs its lost pages.
 local function inventory(s)
-  local kept = redis.call('HGET', SET, 'inventory') or ''
-  local begin, version, attempt, at, head = string.match(kept, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
-  if kept ~= '' and not begin then damaged('the record of the inventory') end
-  if begin ~= s.begin then return { kept = '0', version = '0', attempt = '0', run = '-', head = '' } end
-  local i = { kept = version, version = version, attempt = attempt, run = at, head = head }
-  if attempt ~= '0' and at ~= run() then i.version, i.attempt = text(version + 1), '0' end
+  local stored = redis.call('HGET', SET, 'inventory') or ''
+  local begin, version, term, at, head = string.match(stored, '^(%d+) (%d+) (%d+) (%S+) (.*)$')
+  if stored ~= '' and not begin then damaged('the record of the inventory') end
+  if begin ~= s.begin then return { stored = '0', version = '0', term = '0', run = '-', head = '' } end
+  local i = { stored = version, version = version, term = term, run = at, head = head }
+  if term ~= '0' and at ~= run() then i.version, i.term = text(version + 1), '0' end
   return i
 end
 

@@ -3,7 +3,7 @@
 
 local s, no = open(ARGV[4])
 if not s then return no end
-if inventory(s).kept == '0' then return { 'ok' } end
+if inventory(s).stored == '0' then return { 'ok' } end
 
 local answer = redis.call('HKEYS', KEYS[8])
 table.insert(answer, 1, 'ok')

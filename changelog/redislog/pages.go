@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
@@ -18,22 +17,26 @@ import (
 
 // pages is the inventory.Store of a Log. Each step that changes the inventory of a set is one
 // script.
-type pages struct {
-	log *Log
-
-	mu   sync.Mutex
-	runs map[string]string // run of the server in which this hub last wrote the record, by set
-}
+type pages struct{ log *Log }
 
 var _ inventory.Store = (*pages)(nil)
 
-// Inventories returns the store of the sets' inventories, which is part of the memory. An attempt
-// ends when Redis is restarted or replaced by another server, because its pages may then be lost. A
-// hub whose Redis user may not call INFO does not notice that.
-func (l *Log) Inventories() inventory.Store { return &pages{log: l, runs: make(map[string]string)} }
+// Inventories returns the store of the sets' inventories, which is part of the memory. The term of a
+// writer ends when Redis is restarted or replaced by another server, because its pages may then be
+// lost. A hub whose Redis user may not call INFO does not notice that.
+func (l *Log) Inventories() inventory.Store { return &pages{log: l} }
 
 // Load returns the inventory record of a set.
-func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err error) {
+func (p *pages) Load(ctx context.Context, set string) (inventory.Record, error) {
+	r, _, err := p.load(ctx, set)
+	if err != nil {
+		return inventory.Record{}, fmt.Errorf("load the inventory of set %q: %w", set, err)
+	}
+	return r, nil
+}
+
+// load returns the inventory record of a set and its version, which changes with each write.
+func (p *pages) load(ctx context.Context, set string) (r inventory.Record, version string, err error) {
 	l, n := p.log, len(stateFields)
 	fields := make([]any, n)
 	for i, f := range stateFields {
@@ -50,105 +53,106 @@ func (p *pages) Load(ctx context.Context, set string) (r inventory.Record, err e
 		if r.Log, err = l.decodeState(set, a[5:]); err != nil {
 			return redisconn.Refuse(err)
 		}
-		var errs [3]error
+		var errs [2]error
 		r.Now, errs[0] = strconv.ParseInt(a.Text(1), 10, 64)
-		r.Version, errs[1] = strconv.ParseUint(a.Text(2), 10, 64)
-		r.Attempt, errs[2] = strconv.ParseUint(a.Text(3), 10, 64)
+		r.Term, errs[1] = strconv.ParseUint(a.Text(3), 10, 64)
 		if err := errors.Join(errs[:]...); err != nil {
 			return redisconn.Refuse(corruptError("inventory record", err))
 		}
-		r.Head = []byte(a.Text(4))
+		version, r.Head = a.Text(2), []byte(a.Text(4))
 		return nil
 	})
-	if errors.Is(err, feed.ErrNoSet) {
-		p.mu.Lock()
-		delete(p.runs, set)
-		p.mu.Unlock()
+	return r, version, err
+}
+
+// maxUpdates is how often Update tries while others update the same record.
+const maxUpdates = 50
+
+// Update changes the inventory record of a set. It waits for replicas only if u.Durable is set; then
+// they also have all earlier writes.
+func (p *pages) Update(ctx context.Context, set string, u inventory.Update) error {
+	for range maxUpdates {
+		done, err := p.update(ctx, set, u)
+		if err != nil {
+			return fmt.Errorf("write the inventory of set %q: %w", set, err)
+		}
+		if done {
+			return nil
+		}
+	}
+	return fmt.Errorf("write the inventory of set %q: others have changed it %d times in the meantime: %w", set, maxUpdates, feed.ErrUnavailable)
+}
+
+// update tries to change the record of a set. done is false if another update was faster.
+func (p *pages) update(ctx context.Context, set string, u inventory.Update) (done bool, err error) {
+	r, before, err := p.load(ctx, set)
+	if err == nil {
+		err = u.Change(&r)
+	}
+	if err == nil && len(r.Head) > inventory.MaxHead {
+		err = fmt.Errorf("inventory head: got %d bytes, want at most %d", len(r.Head), inventory.MaxHead)
 	}
 	if err != nil {
-		return inventory.Record{}, fmt.Errorf("load the inventory of set %q: %w", set, err)
-	}
-	return r, nil
-}
-
-// Swap replaces the inventory record of a set. It waits for replicas only if s.Durable is set; then
-// they also have all earlier writes.
-func (p *pages) Swap(ctx context.Context, set string, s inventory.Swap) error {
-	if err := p.swap(ctx, set, s); err != nil {
-		return fmt.Errorf("write the inventory of set %q: %w", set, err)
-	}
-	return nil
-}
-
-func (p *pages) swap(ctx context.Context, set string, s inventory.Swap) error {
-	if len(s.Head) > inventory.MaxHead {
-		return fmt.Errorf("inventory head: got %d bytes, want at most %d", len(s.Head), inventory.MaxHead)
+		return false, err
 	}
 	l, keys := p.log, p.log.keys(set)
-	if s.Version == 0 {
+	if before == "0" {
 		keys = append(keys, l.pageKeys(set)...)
 	}
 	send := l.run
-	if s.Durable {
+	if u.Durable {
 		send = l.runWait
 	}
 	// A lost version must not be used again: a hub that has read the first record would
 	// mistake the second one for the same.
 	version := 2 * (1 + rand.Uint64N(feed.MaxNumber/2-1))
-	err := l.write(ctx, func(t *redisconn.Try) error {
-		a, err := send(t, l.scripts.swap, keys, s.Begin, s.Version, version, s.Attempt, s.At.Position, s.At.Micros, s.Head)
-		if err != nil {
-			return toErrLog(err)
+	err = l.write(ctx, func(t *redisconn.Try) error {
+		a, err := send(t, l.scripts.swap, keys, r.Log.Begin, before, version, r.Term, u.At.Position, u.At.Micros, r.Head)
+		switch {
+		case errors.Is(err, errSetChanged): // it was created again
+			done, err = false, nil
+		case err == nil && a.Word() == "log":
+			err = redisconn.Refuse(inventory.ErrLog)
+		case err == nil:
+			done = a.Word() != "raced"
 		}
-		switch a.Word() {
-		case "raced":
-			return redisconn.Refuse(inventory.ErrRaced)
-		case "log":
-			return redisconn.Refuse(inventory.ErrLog)
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.runs[set] = a.Text(1)
-		return nil
+		return err
 	})
-	return err
-}
-
-// toErrLog converts the error for a set that was created again into inventory.ErrLog.
-func toErrLog(err error) error {
-	if errors.Is(err, errSetChanged) {
-		return redisconn.Refuse(inventory.ErrLog)
-	}
-	return err
+	return done, err
 }
 
 // Put writes pages of a set.
-func (p *pages) Put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
-	if err := p.put(ctx, set, begin, attempt, put); err != nil {
+func (p *pages) Put(ctx context.Context, set string, begin int64, term uint64, put []inventory.Page) error {
+	numbers := make([]uint64, len(put))
+	for i := range put {
+		numbers[i] = put[i].Number
+	}
+	err := p.change(ctx, p.log.scripts.put, set, begin, term, numbers, func(args []any, i int) []any {
+		return append(args, put[i].Number, put[i].Bytes)
+	})
+	if err != nil {
 		return fmt.Errorf("write pages of the inventory of set %q: %w", set, err)
 	}
 	return nil
 }
 
-func (p *pages) put(ctx context.Context, set string, begin int64, attempt uint64, put []inventory.Page) error {
-	if len(put) == 0 {
+// change runs a script that changes pages under the term of a writer; see pageArgs.
+func (p *pages) change(ctx context.Context, s *redisconn.Script, set string, begin int64, term uint64, numbers []uint64, add func(args []any, i int) []any) error {
+	if len(numbers) == 0 {
 		return ctx.Err()
 	}
-	if attempt == 0 {
-		return inventory.ErrRaced // attempt 0 does not exist
+	if term == 0 {
+		return inventory.ErrFenced
 	}
 	l := p.log
-	numbers := make([]uint64, len(put))
-	for i := range put {
-		numbers[i] = put[i].Number
-	}
-	keys, args := l.pageArgs(set, numbers, []any{begin, attempt}, func(args []any, i int) []any {
-		return append(args, put[i].Number, put[i].Bytes)
-	})
+	keys, args := l.pageArgs(set, numbers, []any{begin, term}, add)
 	return l.write(ctx, func(t *redisconn.Try) error {
-		a, err := l.run(t, l.scripts.put, keys, args...)
-		if errors.Is(err, errSetChanged) || err == nil && a.Word() == "raced" {
-			err = redisconn.Refuse(inventory.ErrRaced)
+		a, err := l.run(t, s, keys, args...)
+		switch {
+		case errors.Is(err, errSetChanged):
+			err = redisconn.Refuse(inventory.ErrLog)
+		case err == nil && a.Word() == "fenced":
+			err = redisconn.Refuse(inventory.ErrFenced)
 		}
 		return err
 	})
@@ -251,26 +255,10 @@ func (l *Log) checkOwned(set redisconn.Answer, begin int64) error {
 	return nil
 }
 
-// Remove removes pages of a set. If Redis was restarted, or replaced by another server, since this
-// hub last wrote the set's record, Remove removes nothing and returns inventory.ErrRaced: that
-// record may be lost, and the previous one may need the pages.
-func (p *pages) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if len(numbers) == 0 {
-		return ctx.Err()
-	}
-	l := p.log
-	p.mu.Lock()
-	run := p.runs[set]
-	p.mu.Unlock()
-	keys, args := l.pageArgs(set, numbers, []any{begin, run}, func(args []any, i int) []any { return append(args, numbers[i]) })
-	err := l.write(ctx, func(t *redisconn.Try) error {
-		a, err := l.run(t, l.scripts.remove, keys, args...)
-		if err == nil && a.Word() == "raced" {
-			err = redisconn.Refuse(inventory.ErrRaced)
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, errSetChanged) && !errors.Is(err, feed.ErrNoSet) {
+// Remove removes pages of a set.
+func (p *pages) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
+	err := p.change(ctx, p.log.scripts.remove, set, begin, term, numbers, func(args []any, i int) []any { return append(args, numbers[i]) })
+	if err != nil && !errors.Is(err, inventory.ErrLog) && !errors.Is(err, feed.ErrNoSet) {
 		return fmt.Errorf("remove pages of the inventory of set %q: %w", set, err)
 	}
 	return nil

@@ -51,12 +51,18 @@ func load(t testing.TB, s inventory.Store) inventory.Record {
 	return r
 }
 
-// swapRecord replaces the inventory record of the set.
-func swapRecord(t testing.TB, s inventory.Store, attempt uint64, at feed.Cursor, head string) inventory.Record {
+// setRecord changes the inventory record of the set.
+func setRecord(t testing.TB, s inventory.Store, term uint64, at feed.Cursor, head string) inventory.Record {
 	t.Helper()
-	r := load(t, s)
-	ok(t, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, At: at, Attempt: attempt, Head: []byte(head)}))
+	ok(t, s.Update(t.Context(), "set", update(term, at, head)))
 	return load(t, s)
+}
+
+func update(term uint64, at feed.Cursor, head string) inventory.Update {
+	return inventory.Update{At: at, Change: func(r *inventory.Record) error {
+		r.Term, r.Head = term, []byte(head)
+		return nil
+	}}
 }
 
 // somePages returns the pages with numbers in [from, to]. Page n is in the hash n/64%64, so some
@@ -87,14 +93,14 @@ func checkPages(t testing.TB, s inventory.Store, begin int64) (numbers []uint64)
 }
 
 // TestRecreateAfterPartialDelete kills a hub while it deletes a set, which leaves the record of the
-// inventory and the pages. They are ignored when the set is created again, and the first Swap of
+// inventory and the pages. They are ignored when the set is created again, and the first Update of
 // the new log removes the pages.
 func TestRecreateAfterPartialDelete(t *testing.T) {
 	t.Parallel()
 	l := start(t, shared.url(), Options{Prefix: "old" + prefix()})
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
-	r := swapRecord(t, s, 7, feed.Cursor{}, "head")
+	r := setRecord(t, s, 7, feed.Cursor{}, "head")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
 	left := admin.HGet(ctx, l.setKey("set"), "inventory").Val()
 	remove(t, l)
@@ -107,18 +113,17 @@ func TestRecreateAfterPartialDelete(t *testing.T) {
 	ok(t, admin.HSet(ctx, l.pageKey("set", 0), "1", "old").Err())
 
 	anew := load(t, s)
-	if anew.Version != 0 || anew.Attempt != 0 || len(anew.Head) != 0 || anew.Log.Begin == r.Log.Begin {
+	if anew.Term != 0 || len(anew.Head) != 0 || anew.Log.Begin == r.Log.Begin {
 		t.Errorf("record = %+v, want an empty one with a new begin", anew)
 	}
-	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
+	wantErr(t, inventory.ErrFenced, s.Put(ctx, "set", anew.Log.Begin, 7, somePages(1, 1)))
 	if pages := checkPages(t, s, anew.Log.Begin); len(pages) > 0 {
 		t.Errorf("got pages %d", pages)
 	}
 	if found, err := s.Get(ctx, "set", anew.Log.Begin, []uint64{1, 2}); err != nil || found[0] != nil {
 		t.Errorf("page 1 = %q, %v, want none", found[0], err)
 	}
-	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version}))
-	swapRecord(t, s, 8, anew.Log.Head, "new")
+	setRecord(t, s, 8, anew.Log.Head, "new")
 	if n := admin.Exists(ctx, l.pageKeys("set")...).Val(); n != 0 {
 		t.Errorf("got %d keys of pages left", n)
 	}
@@ -132,7 +137,7 @@ func TestSweepDeleted(t *testing.T) {
 	admin, ctx, s := shared.admin(t), t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	add(t, l, "a", 30)
-	r := swapRecord(t, s, 7, feed.Cursor{}, "head")
+	r := setRecord(t, s, 7, feed.Cursor{}, "head")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 300)))
 	for i := range 5 {
 		name := fmt.Sprint("gone", i)
@@ -168,46 +173,43 @@ func TestSweepDeleted(t *testing.T) {
 	}
 }
 
-// TestAttemptEndsWithRun restarts Redis, which ends an attempt because pages may be lost. A writer
-// that does not notice can write neither pages nor a record that needs them, and can remove
-// nothing.
-func TestAttemptEndsWithRun(t *testing.T) {
+// TestTermEndsWithRun restarts Redis, which ends the term of a writer because pages may be lost. Then
+// the writer can write and remove nothing until it begins its term again.
+func TestTermEndsWithRun(t *testing.T) {
 	t.Parallel()
 	server := newServer(t, "--appendfsync", "always")
 	l := start(t, server.url(), Options{Prefix: prefix()})
 	ctx, s := t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	at := add(t, l, "a", 3).Cursor
-	r := swapRecord(t, s, 7, feed.Cursor{}, "reserved")
+	r := setRecord(t, s, 7, feed.Cursor{}, "begun")
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(1, 100)))
-	again := swapRecord(t, s, 7, feed.Cursor{}, "pinned") // another hub pins a root in the meantime
-	if again.Attempt != 7 || again.Version == r.Version {
-		t.Errorf("record = %+v, want %+v", again, r)
+	if r = setRecord(t, s, 7, feed.Cursor{}, "pinned"); r.Term != 7 { // by another hub
+		t.Errorf("term after an update of another hub: got %d, want 7", r.Term)
 	}
 	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(101, 200)))
 	server.kill()
 	ok(t, server.start())
 
-	wantErr(t, inventory.ErrRaced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
-	wantErr(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: again.Version, At: at, Head: []byte("done")}))
-	wantErr(t, inventory.ErrRaced, s.Remove(ctx, "set", r.Log.Begin, []uint64{1}))
+	wantErr(t, inventory.ErrFenced, s.Put(ctx, "set", r.Log.Begin, 7, somePages(201, 201)))
+	wantErr(t, inventory.ErrFenced, s.Remove(ctx, "set", r.Log.Begin, 7, []uint64{1}))
 	now := load(t, s)
-	if now.Attempt != 0 || now.Version == again.Version || string(now.Head) != "pinned" || !reflect.DeepEqual(now.Log, again.Log) {
-		t.Errorf("record = %+v, want %+v", now, again)
+	if now.Term != 0 || string(now.Head) != "pinned" || !reflect.DeepEqual(now.Log, r.Log) {
+		t.Errorf("record = %+v, want %+v without a term", now, r)
 	}
 	if n := len(checkPages(t, s, r.Log.Begin)); n != 200 {
-		t.Errorf("got %d pages", n)
+		t.Errorf("pages: got %d, want 200", n)
 	}
-	now = swapRecord(t, s, 9, at, "next")
-	ok(t, s.Remove(ctx, "set", r.Log.Begin, []uint64{1, 2, 130, 999}))
-	ok(t, s.Put(ctx, "set", r.Log.Begin, 9, somePages(300, 300)))
-	if n := len(checkPages(t, s, r.Log.Begin)); n != 198 || now.Attempt != 9 {
-		t.Errorf("got %d pages, record %+v", n, now)
+	now = setRecord(t, s, 7, at, "next")
+	ok(t, s.Remove(ctx, "set", r.Log.Begin, 7, []uint64{1, 2, 130, 999}))
+	ok(t, s.Put(ctx, "set", r.Log.Begin, 7, somePages(300, 300)))
+	if n := len(checkPages(t, s, r.Log.Begin)); n != 198 || now.Term != 7 {
+		t.Errorf("got %d pages and term %d, want 198 and 7", n, now.Term)
 	}
 }
 
-// TestLostRecord loses the newest record in a crash of Redis, and then another hub writes a record.
-// A hub that has read the lost record must not mistake the new one for it.
+// TestLostRecord loses the newest record in a crash of Redis, in the middle of an update of another
+// hub that has read the lost record. The update starts over.
 func TestLostRecord(t *testing.T) {
 	t.Parallel()
 	server := newServer(t, "--appendfsync", "always")
@@ -215,25 +217,31 @@ func TestLostRecord(t *testing.T) {
 	ctx, s := t.Context(), l.Inventories()
 	makeSet(t, l, 10)
 	head := add(t, l, "a", 3).Cursor
-	swapRecord(t, s, 0, head, "kept")
+	setRecord(t, s, 0, head, "kept")
 	file := readAOF(t, server)
 	lost := add(t, l, "lost", 1).Cursor
-	r := swapRecord(t, s, 0, lost, "lost")
-	server.kill()
-	ok(t, os.WriteFile(aof(server), file, 0o600))
-	ok(t, server.start())
-
-	other := swapRecord(t, s, 0, head, "other")
-	for _, version := range []uint64{r.Version, r.Version + 1} {
-		wantErr(t, inventory.ErrRaced, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: version, Head: []byte("late")}))
+	setRecord(t, s, 0, lost, "lost")
+	var read []string
+	ok(t, s.Update(ctx, "set", inventory.Update{Change: func(r *inventory.Record) error {
+		if read = append(read, string(r.Head)); len(read) == 1 {
+			server.kill()
+			ok(t, os.WriteFile(aof(server), file, 0o600))
+			ok(t, server.start())
+			setRecord(t, s, 0, head, "other")
+		}
+		r.Head = append(r.Head, " updated"...)
+		return nil
+	}}))
+	if want := []string{"lost", "other"}; !slices.Equal(read, want) {
+		t.Errorf("records in the update: got %q, want %q", read, want)
 	}
-	wantErr(t, inventory.ErrLog, s.Swap(ctx, "set", inventory.Swap{Begin: r.Log.Begin, Version: other.Version, At: lost}))
-	if now := load(t, s); !reflect.DeepEqual(now.Head, other.Head) || now.Version != other.Version {
-		t.Errorf("record = %+v, want the other hub's", now)
+	wantErr(t, inventory.ErrLog, s.Update(ctx, "set", update(0, lost, "late")))
+	if now := load(t, s); string(now.Head) != "other updated" {
+		t.Errorf("head: got %q, want %q", now.Head, "other updated")
 	}
 }
 
-// TestDurableWaits checks that only a Durable Swap waits for replicas.
+// TestDurableWaits checks that only a Durable Update waits for replicas.
 func TestDurableWaits(t *testing.T) {
 	t.Parallel()
 	l := startOn(t, connect(t, shared.url(), redisconn.Options{Wait: 1, WaitTimeout: time.Millisecond}), Options{})
@@ -241,8 +249,10 @@ func TestDurableWaits(t *testing.T) {
 	if err := l.Make(t.Context(), "set", feed.Description{}, 10); !errors.Is(err, feed.ErrUnknown) {
 		t.Fatal(err)
 	}
-	r := swapRecord(t, s, 0, feed.Cursor{}, "x")
-	wantErr(t, feed.ErrUnknown, s.Swap(t.Context(), "set", inventory.Swap{Begin: r.Log.Begin, Version: r.Version, Durable: true}))
+	setRecord(t, s, 0, feed.Cursor{}, "x")
+	durable := update(0, feed.Cursor{}, "y")
+	durable.Durable = true
+	wantErr(t, feed.ErrUnknown, s.Update(t.Context(), "set", durable))
 }
 
 // TestDamagedRecord checks that a damaged record is an error.
@@ -250,7 +260,7 @@ func TestDamagedRecord(t *testing.T) {
 	l := start(t, shared.url(), Options{Prefix: prefix()})
 	s := l.Inventories()
 	makeSet(t, l, 10)
-	swapRecord(t, s, 0, feed.Cursor{}, "x")
+	setRecord(t, s, 0, feed.Cursor{}, "x")
 	ok(t, shared.admin(t).HSet(t.Context(), l.setKey("set"), "inventory", "nonsense").Err())
 	_, err := s.Load(t.Context(), "set")
 	wantErr(t, changelog.ErrCorrupt, err)

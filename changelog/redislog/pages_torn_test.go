@@ -32,7 +32,7 @@ func (f resourceHistory) commit(t *testing.T, l *Log) {
 		}
 	}
 	f[rec.Log.Head] = held
-	_, err = v.Commit(t.Context(), inventory.Changes{Base: head.Newest(), To: rec.Log.Head, Sorted: func(yield func(*feed.Entry) bool) {
+	_, err = v.Writer(head.Term+1).Commit(t.Context(), inventory.Changes{Base: head.Newest(), To: rec.Log.Head, Sorted: func(yield func(*feed.Entry) bool) {
 		for _, loc := range slices.Sorted(maps.Keys(newest)) {
 			if e := newest[loc]; !yield(&e) {
 				return

@@ -14,7 +14,7 @@ var sources embed.FS
 type scripts struct {
 	append, since, find, trim, oldest, pack, sweep, name, make, describe, delete, memory *redisconn.Script
 	imports, adopt, tick                                                                 *redisconn.Script
-	load, swap, put, remove, numbers                                                     *redisconn.Script // of inventories
+	load, swap, put, remove, numbers, requests                                           *redisconn.Script // of inventories
 }
 
 // readAll reads the scripts. In tests, edit changes them; otherwise it is nil.
@@ -31,6 +31,7 @@ func (s *scripts) readAll(edit func(string) string) {
 		"name": &s.name, "make": &s.make, "describe": &s.describe, "delete": &s.delete, "memory": &s.memory,
 		"import": &s.imports, "adopt": &s.adopt, "tick": &s.tick,
 		"load": &s.load, "swap": &s.swap, "put": &s.put, "remove": &s.remove, "numbers": &s.numbers,
+		"requests": &s.requests,
 	} {
 		source := read("lib") + read(name)
 		if edit != nil {

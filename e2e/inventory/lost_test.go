@@ -11,16 +11,20 @@ import (
 // Scripts that simulate a failover of Redis: the log is restored to an earlier state, and the
 // inventory, which was replicated later, is newer than the log.
 const (
-	keepTail = `for _, k in ipairs({'set', 'packed', 'live', 'known', 'numbers', 'calls0', 'calls1'}) do
+	countPages = `local pages = 0
+for h = 0, 63 do pages = pages + redis.call('HLEN', 'rshub:{lost}:page' .. h) end
+`
+
+	keepTail = countPages + `redis.call('SET', 'rshub:{lost}:pages-was', pages)
+for _, k in ipairs({'set', 'packed', 'live', 'known', 'numbers', 'calls0', 'calls1'}) do
 	local key = 'rshub:{lost}:' .. k
 	redis.call('DEL', key .. '-was')
 	if redis.call('EXISTS', key) == 1 then redis.call('COPY', key, key .. '-was') end
 end
 return 'ok'`
 
-	loseTail = `local record = redis.call('HGET', 'rshub:{lost}:set', 'inventory')
-local attempt = string.match(record, '^%S+ %S+ (%S+) ')
-if ARGV[1] == 'in progress' and attempt == '0' then return 'no' end
+	loseTail = countPages + `if ARGV[1] == 'in progress' and pages <= tonumber(redis.call('GET', 'rshub:{lost}:pages-was')) then return 'no' end
+local record = redis.call('HGET', 'rshub:{lost}:set', 'inventory')
 for _, k in ipairs({'set', 'packed', 'live', 'known', 'numbers', 'calls0', 'calls1'}) do
 	local key = 'rshub:{lost}:' .. k
 	redis.call('DEL', key)

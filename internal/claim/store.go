@@ -5,7 +5,7 @@
 // hub, on disk. Each claim has a number that only increases, by which a store rejects writes under
 // an older claim (fencing).
 //
-// The package does not know the work itself: packages callback and internal/inventory/live do.
+// The package does not know the work itself: packages callback and internal/inventory/writer do.
 package claim
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory/digest"
@@ -12,8 +13,7 @@ import (
 
 // Check reads the whole inventory, and returns what is wrong with it: pages that are
 // missing, damaged, out of order, or have wrong counts or sums (ErrDamaged). It reads
-// every page of every root once. If another committer changes the inventory in the meantime,
-// it returns ErrRaced.
+// every page of every root once. If the roots change in the meantime, it returns ErrFenced.
 func (v *Inventory) Check(ctx context.Context) error {
 	rec, head, err := v.Load(ctx)
 	if err != nil {
@@ -23,12 +23,12 @@ func (v *Inventory) Check(ctx context.Context) error {
 	for i := range head.Roots {
 		c.root(&head.Roots[i])
 	}
-	after, _, err := v.Load(ctx)
+	after, newHead, err := v.Load(ctx)
 	switch {
 	case err != nil:
 		return err
-	case after.Version != rec.Version || after.Log.Begin != rec.Log.Begin:
-		return fmt.Errorf("set %q changed during the check: %w", v.set, ErrRaced)
+	case after.Log.Begin != rec.Log.Begin || !slices.EqualFunc(head.Roots, newHead.Roots, func(a, b Kept) bool { return a.Upto == b.Upto }):
+		return fmt.Errorf("set %q changed during the check: %w", v.set, ErrFenced)
 	case c.failed != nil:
 		return c.failed
 	}

@@ -12,6 +12,9 @@ import (
 // runBytes is the memory of the resources that Collect sorts at a time.
 const runBytes = 16 << 20
 
+// onlyTerm is the term of writers that have their store to themselves.
+const onlyTerm = 1
+
 // Collect makes an inventory of resources in any order, such as the rows of a database, and returns its state.
 // It sorts some ten thousand resources at a time in memory and stores these runs, so it needs little memory
 // for any number. If a loc appears twice, it returns a *resourcesync.Error with the number of the resource in
@@ -30,16 +33,16 @@ func CollectLast(ctx context.Context, s Store, set string, resources iter.Seq2[*
 // collect collects resources. twice returns the error for a loc that appears twice; if twice is nil, the newer
 // entry counts.
 func collect(ctx context.Context, s Store, set string, resources iter.Seq2[*feed.Entry, error], twice func(older, newer *feed.Entry) error) (*State, error) {
-	v := New(s, set, Options{})
-	root, err := v.collect(ctx, resources, twice)
+	w := New(s, set, Options{}).Writer(onlyTerm)
+	root, err := w.collect(ctx, resources, twice)
 	if err != nil {
 		return nil, fmt.Errorf("collect resources of %s: %w", set, err)
 	}
-	return v.Tree(root).State(), nil
+	return w.Tree(root).State(), nil
 }
 
-func (v *Inventory) collect(ctx context.Context, resources iter.Seq2[*feed.Entry, error], twice func(older, newer *feed.Entry) error) (Root, error) {
-	_, head, err := v.Load(ctx)
+func (w *Writer) collect(ctx context.Context, resources iter.Seq2[*feed.Entry, error], twice func(older, newer *feed.Entry) error) (Root, error) {
+	_, head, err := w.Load(ctx)
 	if err != nil {
 		return Root{}, err
 	}
@@ -56,7 +59,7 @@ func (v *Inventory) collect(ctx context.Context, resources iter.Seq2[*feed.Entry
 			continue
 		}
 		if c.Runs == nil {
-			if c.Runs, err = v.NewRuns(ctx, c.Base); err != nil {
+			if c.Runs, err = w.NewRuns(ctx, c.Base); err != nil {
 				return Root{}, err
 			}
 			c.Runs.Twice = twice
@@ -67,7 +70,7 @@ func (v *Inventory) collect(ctx context.Context, resources iter.Seq2[*feed.Entry
 		run = Backlog{}
 	}
 	c.Sorted = run.Entries()
-	return v.Commit(ctx, c)
+	return w.Commit(ctx, c)
 }
 
 // twice returns the error for a loc that appears twice.

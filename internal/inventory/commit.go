@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,26 +27,22 @@ type Changes struct {
 }
 
 // Commit makes the newest root from Base and changes, and drops the roots that are no longer needed (see
-// Shrink). It returns ErrRaced if Base is not the newest root, or if another commit was faster. It returns
-// ErrLog if the log does not hold the cursor To, or is not the log of Base. After an error the newest root is
-// unchanged, except that it may be the new one after feed.ErrUnknown.
+// Shrink). It returns ErrFenced if Base is not the newest root, and ErrLog if the log does not hold the cursor
+// To, or is not the log of Base. After an error the newest root is unchanged, except that it may be the new one
+// after feed.ErrUnknown.
 //
 // A root that is later than To is no longer the root of a Resource List, because it has changes that the log
 // has lost. With Anew, no older root is.
-func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
-	var a *attempt
-	var err error
-	if c.Runs != nil {
-		if a = c.Runs.a; c.Runs.base != c.Base.Upto {
-			return Root{}, fmt.Errorf("set %q: runs are based on root %d, want %d: %w", v.set, c.Runs.base, c.Base.Upto, ErrRaced)
-		}
-		a.ctx = ctx
-	} else if a, err = v.beginOn(ctx, c.Base); err != nil {
+func (w *Writer) Commit(ctx context.Context, c Changes) (Root, error) {
+	if err := w.start(ctx); err != nil {
 		return Root{}, err
 	}
-	root, freed, err := a.build(c)
+	if c.Base.Upto > 0 && c.Base.Begin != w.begin {
+		return Root{}, fmt.Errorf("set %q: %w", w.set, ErrLog)
+	}
+	root, freed, err := w.build(ctx, c)
 	if err == nil {
-		err = a.finish(&root, freed, Swap{At: c.To}, func(head *Head) {
+		err = w.finish(ctx, c.Base, &root, freed, func(head *Head) {
 			for i := range head.Roots {
 				if k := &head.Roots[i]; c.Anew || k.Cursor.Position > c.To.Position {
 					k.Listed = 0
@@ -57,44 +54,35 @@ func (v *Inventory) Commit(ctx context.Context, c Changes) (Root, error) {
 		})
 	}
 	if err != nil {
+		w.swept = false
 		return Root{}, err
 	}
 	return root, nil
 }
 
-// beginOn begins an attempt on base, which must be the newest root.
-func (v *Inventory) beginOn(ctx context.Context, base Root) (*attempt, error) {
-	return v.begin(ctx, func(rec *Record, head *Head) error {
-		if base.Upto > 0 && base.Begin != rec.Log.Begin {
-			return fmt.Errorf("set %q: %w", v.set, ErrLog)
-		}
-		if head.Newest().Upto != base.Upto {
-			return fmt.Errorf("set %q: %w", v.set, ErrRaced)
-		}
-		return nil
-	})
-}
-
 // build writes the pages of the new root.
-func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
-	tree := a.v.Tree(c.Base)
+func (w *Writer) build(ctx context.Context, c Changes) (root Root, freed []uint64, err error) {
+	tree := w.Tree(c.Base)
 	all := map[uint64]bool{}
 	if c.Anew {
-		if err := tree.mark(a.ctx, all); err != nil {
+		if err := tree.mark(ctx, all); err != nil {
 			return Root{}, nil, err
 		}
-		tree = a.v.Tree(Root{})
+		tree = w.Tree(Root{})
 	}
 	if c.Runs != nil {
-		merged, stop := c.Runs.merge(c)
+		merged, stop, err := c.Runs.merge(ctx, c)
+		if err != nil {
+			return Root{}, nil, err
+		}
 		defer stop()
 		c = merged
 	}
 	changes, stop := newLookahead(c.Sorted, c.Step)
 	defer stop()
-	root, freed, err = build(a.ctx, tree, changes, a.write)
-	if errors.Is(err, feed.ErrGone) { // another commit has removed the pages of Base
-		err = fmt.Errorf("set %q: %w", a.v.set, ErrRaced)
+	root, freed, err = build(ctx, tree, changes, w.pageWriter(ctx))
+	if errors.Is(err, feed.ErrGone) { // another writer has dropped Base
+		err = w.staleBase()
 	}
 	if err != nil {
 		return Root{}, nil, err
@@ -105,21 +93,21 @@ func (a *attempt) build(c Changes) (root Root, freed []uint64, err error) {
 	if c.Runs != nil {
 		freed = append(freed, c.Runs.pages()...)
 	}
-	root.Begin, root.Cursor = a.begin, c.To
-	root.Upto = a.number()
+	root.Begin, root.Cursor = w.begin, c.To
+	root.Upto = w.number()
 	return root, freed, nil
 }
 
 // Forget makes a root without the resources that changed after the cursor to. It is for a log that has lost
 // its newest entries: to is the newest cursor that both the log and base have. From then on the inventory is
 // not complete, for the reason why.
-func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why string) (Root, error) {
+func (w *Writer) Forget(ctx context.Context, base Root, to feed.Cursor, why string) (Root, error) {
 	var failed error
-	return v.Commit(ctx, Changes{
+	return w.Commit(ctx, Changes{
 		Base: base,
 		To:   to,
 		Sorted: func(yield func(*feed.Entry) bool) {
-			for e, err := range v.Tree(base).Newer(ctx, to.Position) {
+			for e, err := range w.Tree(base).Newer(ctx, to.Position) {
 				if err != nil {
 					failed = err
 					return
@@ -137,28 +125,43 @@ func (v *Inventory) Forget(ctx context.Context, base Root, to feed.Cursor, why s
 
 // Reset drops all roots, even pinned ones, and removes all pages. From then on the inventory is not complete,
 // for the reason why. If why is empty, it is as complete as before: it is damaged, and will be rebuilt from a
-// log that has all changes.
-func (v *Inventory) Reset(ctx context.Context, why string) error {
-	for range tries {
-		rec, head, err := v.Load(ctx)
-		if head == nil && errors.Is(err, ErrDamaged) {
-			head, err = &Head{Next: 1, Why: "damaged record"}, nil
-		}
-		if err != nil {
-			return err
-		}
-		fresh := &Head{Next: max(head.Next, uint64(max(rec.Now, 0))), Garbage: 1, Why: why}
-		if why == "" {
-			fresh.Complete, fresh.Why = head.Complete, head.Why
-		}
-		rec.Attempt = 0
-		err = v.swap(ctx, &rec, fresh, Swap{})
-		if err == nil {
-			return v.Sweep(ctx)
-		}
-		if !errors.Is(err, ErrRaced) {
-			return err
+// log that has all changes. If the head itself is damaged, Reset replaces it.
+func (w *Writer) Reset(ctx context.Context, why string) error {
+	err := w.dropAll(ctx, why)
+	if errors.Is(err, ErrDamaged) {
+		if err = w.eraseHead(ctx); err == nil {
+			err = w.dropAll(ctx, cmp.Or(why, "damaged record"))
 		}
 	}
-	return fmt.Errorf("set %q: %w", v.set, ErrRaced)
+	if err != nil {
+		return err
+	}
+	return w.Sweep(ctx)
+}
+
+// dropAll drops all roots.
+func (w *Writer) dropAll(ctx context.Context, why string) error {
+	return w.update(ctx, Update{}, func(_ *Record, head *Head) error {
+		head.Roots, head.Garbage = nil, 1
+		if why != "" {
+			head.Complete, head.Why = feed.Cursor{}, why
+		}
+		return nil
+	})
+}
+
+// eraseHead erases a head that is damaged.
+func (w *Writer) eraseHead(ctx context.Context) error {
+	w.open = false
+	err := w.store.Update(ctx, w.set, Update{Change: func(rec *Record) error {
+		if _, err := decodeHead(rec.Head); err == nil {
+			return errUnchanged
+		}
+		rec.Term, rec.Head = 0, nil
+		return nil
+	}})
+	if err != nil && !errors.Is(err, errUnchanged) {
+		return fmt.Errorf("erase damaged head of set %q: %w", w.set, err)
+	}
+	return nil
 }

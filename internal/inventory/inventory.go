@@ -4,19 +4,21 @@
 //
 // An inventory is a Root, which is a copy-on-write tree at one cursor, plus the log after that cursor. A
 // commit never changes a page: it writes new pages, and then replaces one small record, the head. So it does
-// not disturb readers of older roots, and torn, late or simultaneous commits do no harm.
+// not disturb readers of older roots, and torn or late commits do no harm. A set has one Writer at a time.
 //
 // A State has the digest of any range of locs, so a destination can prove that it is in sync, or
 // find every difference: package audit does.
 //
 // The package knows no server. Store is an interface that the change memories implement; Memory is a Store in
-// memory. Package live maintains the inventories of a hub. docs/dev/inventory.md discusses the design.
+// memory. Package writer commits the inventories of a hub, and package reader reads them. docs/dev/inventory.md discusses the design.
 package inventory
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"sync/atomic"
+
+	"github.com/rshub/rshub/feed"
 )
 
 // pageBytes is the default size of a page: Redis stores it in 6,144.
@@ -32,15 +34,15 @@ type Options struct {
 	Damaged func(error)
 }
 
-// An Inventory is the inventory of one set in a Store. Its methods may be called concurrently, by this process
-// and by others. They block until the store has responded or ctx is done. For errors, see Store.
+// An Inventory is the inventory of one set in a Store, for everybody but its Writer. Its methods may be called
+// concurrently, by this process and by others. They block until the store has responded or ctx is done. For
+// errors, see Store.
 type Inventory struct {
 	store Store
 	set   string
 	cache *Cache
 	limit int         // bytes of a page
 	found func(error) // Options.Damaged; may be nil
-	swept atomic.Bool // whether pages that earlier processes or failed attempts left were removed
 }
 
 // New returns the inventory of a set. It does not access the store, and there is nothing to close.
@@ -68,6 +70,45 @@ func (v *Inventory) Load(ctx context.Context) (Record, *Head, error) {
 		return rec, nil, v.damaged("the head", err)
 	}
 	return rec, head, nil
+}
+
+// errUnchanged means that the record need not be changed.
+var errUnchanged = errors.New("unchanged")
+
+// update changes the record and the head in it, unless change returns an error. change may be called again.
+func (v *Inventory) update(ctx context.Context, u Update, change func(*Record, *Head) error) error {
+	var refused error
+	u.Change = func(rec *Record) error {
+		head, err := decodeHead(rec.Head)
+		if err != nil {
+			err = v.damaged("the head", err)
+		} else {
+			err = change(rec, head)
+		}
+		if err == nil {
+			err = v.setHead(rec, head)
+		}
+		refused = err
+		return err
+	}
+	err := v.store.Update(ctx, v.set, u)
+	switch {
+	case refused == errUnchanged:
+		return nil
+	case refused != nil:
+		return refused
+	case err != nil:
+		return fmt.Errorf("update inventory of set %q: %w", v.set, err)
+	}
+	return nil
+}
+
+// setHead sets the head in a record.
+func (v *Inventory) setHead(rec *Record, head *Head) error {
+	if rec.Head = head.encode(); len(rec.Head) > MaxHead {
+		return fmt.Errorf("head of set %q: too many pins (%d bytes): %w", v.set, len(rec.Head), feed.ErrOverloaded)
+	}
+	return nil
 }
 
 // damaged returns an ErrDamaged that names a part of the inventory, and calls Options.Damaged with it.

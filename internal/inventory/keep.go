@@ -59,10 +59,10 @@ func (k *Kept) Pinned(now int64) bool {
 // If the root was dropped, Pin returns feed.ErrGone. If the inventory has no root, Pin returns the zero Root,
 // which can be read.
 func (v *Inventory) Pin(ctx context.Context, upto uint64, holder string, lasts time.Duration) (root Root, err error) {
-	err = v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
+	err = v.update(ctx, Update{}, func(rec *Record, head *Head) error {
 		if upto == 0 && len(head.Roots) == 0 {
 			root = Root{}
-			return errSame
+			return errUnchanged
 		}
 		k := head.find(cmp.Or(upto, head.Newest().Upto))
 		if k == nil {
@@ -88,29 +88,16 @@ func (v *Inventory) gone(upto uint64) error {
 
 // Unpin removes the pin of a holder, if there is one.
 func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error {
-	return v.update(ctx, Swap{}, func(_ *Record, head *Head) error {
+	return v.update(ctx, Update{}, func(_ *Record, head *Head) error {
 		k := head.find(upto)
 		if k == nil {
-			return errSame
+			return errUnchanged
 		}
 		before := len(k.Pins)
 		k.Pins = slices.DeleteFunc(k.Pins, func(p Pin) bool { return p.Holder == holder })
 		if len(k.Pins) == before {
-			return errSame
+			return errUnchanged
 		}
-		return nil
-	})
-}
-
-// List marks a root as the root of a Resource List that is made now, by the store's clock. The root is kept
-// until two newer ones are marked. List returns feed.ErrGone if the root was dropped.
-func (v *Inventory) List(ctx context.Context, upto uint64) error {
-	return v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
-		k := head.find(upto)
-		if k == nil {
-			return v.gone(upto)
-		}
-		k.Listed = rec.Now
 		return nil
 	})
 }
@@ -119,27 +106,8 @@ func (v *Inventory) List(ctx context.Context, upto uint64) error {
 // not, for the reason why. SetComplete returns ErrLog if the log does not hold the cursor. When it returns
 // nil, a crash of the machine does not undo it.
 func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string) error {
-	return v.update(ctx, Swap{At: at, Durable: true}, func(_ *Record, head *Head) error {
+	return v.update(ctx, Update{At: at, Durable: true}, func(_ *Record, head *Head) error {
 		head.Complete, head.Why = at, why
 		return nil
 	})
-}
-
-// Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
-// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
-// It also calls Sweep if earlier commits may have left pages.
-func (v *Inventory) Shrink(ctx context.Context) error {
-	due := false
-	err := v.update(ctx, Swap{}, func(rec *Record, head *Head) error {
-		before := len(head.Roots)
-		head.dropRoots(rec.Now)
-		if due = head.sweepDue(rec.Now); len(head.Roots) == before {
-			return errSame
-		}
-		return nil
-	})
-	if err != nil || !due {
-		return err
-	}
-	return v.Sweep(ctx)
 }

@@ -31,7 +31,7 @@ func pointers(entries []feed.Entry) iter.Seq[*feed.Entry] {
 }
 
 // commit makes the next root, which holds the first n PEPs.
-func commit(t *testing.T, v *Inventory, n int) Root {
+func commit(t *testing.T, v *Writer, n int) Root {
 	t.Helper()
 	_, head, err := v.Load(t.Context())
 	if err != nil {
@@ -44,8 +44,8 @@ func commit(t *testing.T, v *Inventory, n int) Root {
 	return root
 }
 
-// lives returns which roots live.
-func lives(t *testing.T, v *Inventory) (upto []uint64) {
+// keptRoots checks an inventory, and returns its roots by Root.Upto.
+func keptRoots(t *testing.T, v *Writer) (upto []uint64) {
 	t.Helper()
 	_, head, err := v.Load(t.Context())
 	if err != nil {
@@ -60,14 +60,14 @@ func lives(t *testing.T, v *Inventory) (upto []uint64) {
 	return upto
 }
 
-// TestPinExpires lets a pin run out, and another be renewed.
+// A pin keeps a root until it expires.
 func TestPinExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := New(NewMemory(), "set", Options{})
+		v := New(NewMemory(), "set", Options{}).Writer(1)
 		first := commit(t, v, 10)
 		for _, holder := range []string{"a", "b"} {
 			if root, err := v.Pin(t.Context(), first.Upto, holder, time.Minute); err != nil || root != first {
-				t.Fatalf("pin: %v, %v", root, err)
+				t.Fatalf("Pin() = %v, %v, want %v", root, err, first)
 			}
 		}
 		if _, err := v.Pin(t.Context(), 0, "a", time.Second); err != nil { // does not shorten the pin
@@ -78,8 +78,8 @@ func TestPinExpires(t *testing.T) {
 		if err := v.Shrink(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := lives(t, v); !slices.Equal(got, []uint64{first.Upto, second.Upto}) {
-			t.Fatalf("while the pin lasts %d live", got)
+		if got := keptRoots(t, v); !slices.Equal(got, []uint64{first.Upto, second.Upto}) {
+			t.Fatalf("roots with a pin: got %d, want 2", got)
 		}
 		if _, err := v.Pin(t.Context(), first.Upto, "b", time.Minute); err != nil {
 			t.Fatal(err)
@@ -91,23 +91,23 @@ func TestPinExpires(t *testing.T) {
 		if err := v.Shrink(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := lives(t, v); !slices.Equal(got, []uint64{second.Upto}) {
-			t.Fatalf("when no pin lasts %d live", got)
+		if got := keptRoots(t, v); !slices.Equal(got, []uint64{second.Upto}) {
+			t.Fatalf("roots without a pin: got %d, want 1", got)
 		}
 		if err := v.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for _, err := range v.Tree(first).Walk(t.Context(), Range{}) {
 			if !errors.Is(err, feed.ErrGone) {
-				t.Fatalf("reading a root that lives no more: %v", err)
+				t.Fatalf("walk of a dropped root: got error %v, want %v", err, feed.ErrGone)
 			}
 		}
 	})
 }
 
-// TestRootsAreFew pins and lists more roots than may live.
-func TestRootsAreFew(t *testing.T) {
-	v := New(NewMemory(), "set", Options{})
+// At most MaxRoots roots are kept, even if more are pinned and listed.
+func TestMaxRoots(t *testing.T) {
+	v := New(NewMemory(), "set", Options{}).Writer(1)
 	var roots []uint64
 	for i := range 9 {
 		root := commit(t, v, 100*(i+1))
@@ -118,21 +118,21 @@ func TestRootsAreFew(t *testing.T) {
 		if _, err := v.Pin(t.Context(), root.Upto, "me", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		if got := lives(t, v); len(got) > MaxRoots {
-			t.Fatalf("%d roots live", len(got))
+		if got := keptRoots(t, v); len(got) > MaxRoots {
+			t.Fatalf("roots: got %d, want at most %d", len(got), MaxRoots)
 		}
 	}
-	if got := lives(t, v); !slices.Equal(got, roots[5:]) {
-		t.Fatalf("%d live of %d", got, roots)
+	if got := keptRoots(t, v); !slices.Equal(got, roots[5:]) {
+		t.Fatalf("roots: got %d, want the newest of %d", got, roots)
 	}
 	if err := v.List(t.Context(), roots[0]); !errors.Is(err, feed.ErrGone) {
-		t.Fatalf("listing a root that lives no more: %v", err)
+		t.Fatalf("List() of a dropped root: got error %v, want %v", err, feed.ErrGone)
 	}
 }
 
-// TestListedRootsLive makes roots behind two of a Resource List.
-func TestListedRootsLive(t *testing.T) {
-	v := New(NewMemory(), "set", Options{})
+// The roots of the two newest Resource Lists are kept.
+func TestListedRoots(t *testing.T) {
+	v := New(NewMemory(), "set", Options{}).Writer(1)
 	var listed []uint64
 	for i := range 12 {
 		root := commit(t, v, 50*(i+1))
@@ -144,32 +144,32 @@ func TestListedRootsLive(t *testing.T) {
 		}
 		want := slices.Clone(listed[max(0, len(listed)-2):])
 		if i%3 == 0 && len(listed) > 2 {
-			want = slices.Clone(listed[len(listed)-3:]) // the oldest dies with the next commit
+			want = slices.Clone(listed[len(listed)-3:]) // the next commit drops the oldest
 		}
 		if !slices.Contains(want, root.Upto) {
 			want = append(want, root.Upto)
 		}
-		if got := lives(t, v); !slices.Equal(got, want) {
-			t.Fatalf("after commit %d: %d live, want %d", i, got, want)
+		if got := keptRoots(t, v); !slices.Equal(got, want) {
+			t.Fatalf("roots after commit %d: got %d, want %d", i, got, want)
 		}
 	}
 }
 
-// TestPinNothing pins an inventory without a root.
-func TestPinNothing(t *testing.T) {
-	v := New(NewMemory(), "set", Options{})
+// An inventory without a root can be pinned and read.
+func TestPinWithoutRoot(t *testing.T) {
+	v := New(NewMemory(), "set", Options{}).Writer(1)
 	root, err := v.Pin(t.Context(), 0, "me", time.Hour)
 	if err != nil || root != (Root{}) {
-		t.Fatalf("pin: %v, %v", root, err)
+		t.Fatalf("Pin() = %v, %v, want the zero Root", root, err)
 	}
 	for e, err := range v.Tree(root).Walk(t.Context(), Range{}) {
-		t.Fatalf("there is %v, %v", e, err)
+		t.Fatalf("walk: got %v, %v, want nothing", e, err)
 	}
 }
 
-// TestComplete says that an inventory is complete, and takes it back.
+// Forget ends the completeness of an inventory.
 func TestComplete(t *testing.T) {
-	v := New(NewMemory(), "set", Options{})
+	v := New(NewMemory(), "set", Options{}).Writer(1)
 	at := feed.Cursor{Position: 5, Micros: 9}
 	if err := v.SetComplete(t.Context(), at, ""); err != nil {
 		t.Fatal(err)
@@ -177,19 +177,19 @@ func TestComplete(t *testing.T) {
 	root := commit(t, v, 10)
 	_, head, err := v.Load(t.Context())
 	if err != nil || !head.IsComplete(root.Cursor) || head.IsComplete(feed.Cursor{Position: 4, Micros: 1}) {
-		t.Fatalf("complete as of %v (%v)", head.Complete, err)
+		t.Fatalf("complete: got %v, %v, want %v", head.Complete, err, at)
 	}
 	if _, err := v.Forget(t.Context(), root, feed.Cursor{Position: 2, Micros: 1}, "the log was lost"); err != nil {
 		t.Fatal(err)
 	}
 	if _, head, err = v.Load(t.Context()); err != nil || head.IsComplete(root.Cursor) || head.Why != "the log was lost" || head.Newest().Tally.Count != 2 {
-		t.Fatalf("complete as of %v because of %q (%v)", head.Complete, head.Why, err)
+		t.Fatalf("after Forget: got complete %v, why %q, error %v", head.Complete, head.Why, err)
 	}
 }
 
-// TestCost compares what commits write with what Cost says.
+// Cost predicts how many bytes a commit writes.
 func TestCost(t *testing.T) {
-	v := New(NewMemory(), "set", Options{PageBytes: 1000})
+	v := New(NewMemory(), "set", Options{PageBytes: 1000}).Writer(1)
 	root := commit(t, v, 3000)
 	for _, n := range []int{1, 10, 100, 1500, 3000} {
 		all := sourcetest.PEPs(3000)
@@ -204,50 +204,50 @@ func TestCost(t *testing.T) {
 			t.Fatal(err)
 		}
 		counting := &counting{Store: v.store}
-		next, err := New(counting, "set", Options{PageBytes: 1000}).Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(changed)})
+		next, err := New(counting, "set", Options{PageBytes: 1000}).Writer(1).Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(changed)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if cost < counting.bytes/2 || cost > counting.bytes*2 {
-			t.Errorf("%d changes cost %d bytes, and Cost said %d", n, counting.bytes, cost)
+			t.Errorf("Cost() of %d changes: got %d, want about %d", n, cost, counting.bytes)
 		}
 		root = next
 	}
 }
 
-// TestOrder refuses changes that are not in order.
-func TestOrder(t *testing.T) {
-	v := New(NewMemory(), "set", Options{})
+// Commit refuses changes that are not in order.
+func TestCommitOrder(t *testing.T) {
+	v := New(NewMemory(), "set", Options{}).Writer(1)
 	root := commit(t, v, 10)
 	all := sourcetest.PEPs(10)
 	for _, wrong := range [][]feed.Entry{{all[3], all[2]}, {all[3], all[3]}, {{}}} {
 		if _, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(wrong)}); err == nil {
-			t.Errorf("changes in a wrong order were taken")
+			t.Errorf("Commit() of %v: got no error", wrong)
 		}
 	}
-	failed := errors.New("no more")
+	failed := errors.New("interrupted")
 	_, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(all), Step: func() error { return failed }})
 	if !errors.Is(err, failed) {
-		t.Errorf("changes that ended early: %v", err)
+		t.Errorf("Commit() of interrupted changes: got error %v, want %v", err, failed)
 	}
-	if got := lives(t, v); !slices.Equal(got, []uint64{root.Upto}) {
-		t.Errorf("%d live", got)
+	if got := keptRoots(t, v); !slices.Equal(got, []uint64{root.Upto}) {
+		t.Errorf("roots: got %d, want %d", got, root.Upto)
 	}
 }
 
-// TestSizes makes inventories of some sizes, and empties them again.
+// Inventories of all sizes can be filled and emptied.
 func TestSizes(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 70, 80, 5000, 49_999, 50_001} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			if testing.Short() && n > 5000 {
 				t.Skip("long")
 			}
-			v := New(NewMemory(), "set", Options{})
+			v := New(NewMemory(), "set", Options{}).Writer(1)
 			root := commit(t, v, n)
 			if root.Tally.Count != uint64(n) {
-				t.Fatalf("%d resources", root.Tally.Count)
+				t.Fatalf("resources: got %d, want %d", root.Tally.Count, n)
 			}
-			lives(t, v)
+			keptRoots(t, v)
 			empty, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: func(yield func(*feed.Entry) bool) {
 				for e := range peps(n) {
 					e.Change.Change = "deleted"
@@ -257,17 +257,17 @@ func TestSizes(t *testing.T) {
 				}
 			}})
 			if err != nil || empty.Tally != (digest.Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
-				t.Fatalf("the empty root is %+v, %v", empty, err)
+				t.Fatalf("empty root: got %+v, %v", empty, err)
 			}
-			lives(t, v)
+			keptRoots(t, v)
 		})
 	}
 }
 
-// TestShrinksWithItsResources removes most resources: few pages are left, none nearly
-// empty but the last of each level.
-func TestShrinksWithItsResources(t *testing.T) {
-	v := New(NewMemory(), "set", Options{})
+// When most resources are deleted, few pages remain, and at most the last of each level is nearly
+// empty.
+func TestDeletions(t *testing.T) {
+	v := New(NewMemory(), "set", Options{}).Writer(1)
 	root := commit(t, v, 20_000)
 	for keep := 2; root.Tally.Count > 100; keep++ {
 		var gone []feed.Entry
@@ -286,18 +286,18 @@ func TestShrinksWithItsResources(t *testing.T) {
 		if root, err = v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(gone)}); err != nil {
 			t.Fatal(err)
 		}
-		lives(t, v)
+		keptRoots(t, v)
 		leaves := root.Pages - uint64(root.Height) + 1
 		if most := 3 + root.Tally.Count*75/(pageBytes*2/5); leaves > most {
-			t.Fatalf("%d resources on %d pages", root.Tally.Count, root.Pages)
+			t.Fatalf("pages of %d resources: got %d, want at most %d leaves", root.Tally.Count, root.Pages, most)
 		}
 	}
 }
 
-// TestNeighboursMerge empties some pages nearly: their resources go to neighbours.
-func TestNeighboursMerge(t *testing.T) {
+// The resources of pages that become nearly empty move to neighbouring pages.
+func TestMergeNeighbours(t *testing.T) {
 	for _, every := range []int{3, 300} { // leaves that are emptied, or whole inner pages
-		v := New(NewMemory(), "set", Options{PageBytes: 1000})
+		v := New(NewMemory(), "set", Options{PageBytes: 1000}).Writer(1)
 		root := commit(t, v, 20_000)
 		var gone []feed.Entry
 		i := 0
@@ -311,7 +311,7 @@ func TestNeighboursMerge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lives(t, v)
+		keptRoots(t, v)
 		numbers := map[uint64]bool{}
 		if err := v.Tree(root).mark(t.Context(), numbers); err != nil {
 			t.Fatal(err)
@@ -327,7 +327,7 @@ func TestNeighboursMerge(t *testing.T) {
 			}
 		}
 		if small > root.Height {
-			t.Errorf("%d pages of %d are nearly empty", small, root.Pages)
+			t.Errorf("nearly empty pages: got %d of %d, want at most %d", small, root.Pages, root.Height)
 		}
 	}
 }
@@ -338,9 +338,9 @@ type counting struct {
 	bytes uint64
 }
 
-func (c *counting) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []Page) error {
+func (c *counting) Put(ctx context.Context, set string, begin int64, term uint64, pages []Page) error {
 	for _, p := range pages {
 		c.bytes += uint64(len(p.Bytes))
 	}
-	return c.Store.Put(ctx, set, begin, attempt, pages)
+	return c.Store.Put(ctx, set, begin, term, pages)
 }

@@ -21,10 +21,9 @@ type Memory struct {
 
 // A memorySet is the data of a set in a Memory.
 type memorySet struct {
-	version uint64
-	attempt uint64
-	head    []byte
-	pages   map[uint64][]byte
+	term  uint64
+	head  []byte
+	pages map[uint64][]byte
 }
 
 // NewMemory returns an empty Memory.
@@ -43,33 +42,37 @@ func (m *Memory) of(set string, begin int64) *memorySet {
 func (m *Memory) Load(_ context.Context, set string) (Record, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.of(set, 0)
-	return Record{Log: feed.State{Set: set}, Now: time.Now().UnixMicro(), Version: s.version, Attempt: s.attempt, Head: slices.Clone(s.head)}, nil
+	return m.of(set, 0).record(set), nil
 }
 
-// Swap replaces the record of a set, see Store.
-func (m *Memory) Swap(_ context.Context, set string, w Swap) error {
+func (s *memorySet) record(set string) Record {
+	return Record{Log: feed.State{Set: set}, Now: time.Now().UnixMicro(), Term: s.term, Head: slices.Clone(s.head)}
+}
+
+// Update changes the record of a set, see Store.
+func (m *Memory) Update(_ context.Context, set string, u Update) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.of(set, 0)
-	if w.Begin != 0 {
-		return ErrLog
+	r := s.record(set)
+	if err := u.Change(&r); err != nil {
+		return err
 	}
-	if s.version != w.Version {
-		return ErrRaced
-	}
-	s.version, s.attempt, s.head = w.Version+1, w.Attempt, slices.Clone(w.Head)
+	s.term, s.head = r.Term, slices.Clone(r.Head)
 	m.sets[set] = s
 	return nil
 }
 
 // Put writes pages, see Store.
-func (m *Memory) Put(_ context.Context, set string, begin int64, attempt uint64, pages []Page) error {
+func (m *Memory) Put(_ context.Context, set string, begin int64, term uint64, pages []Page) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.of(set, begin)
-	if s.attempt != attempt || attempt == 0 {
-		return ErrRaced
+	switch {
+	case begin != 0:
+		return ErrLog
+	case s.term != term || term == 0:
+		return ErrFenced
 	}
 	for _, p := range pages {
 		s.pages[p.Number] = slices.Clone(p.Bytes)
@@ -90,10 +93,13 @@ func (m *Memory) Get(_ context.Context, set string, begin int64, numbers []uint6
 }
 
 // Remove removes pages, see Store.
-func (m *Memory) Remove(_ context.Context, set string, begin int64, numbers []uint64) error {
+func (m *Memory) Remove(_ context.Context, set string, begin int64, term uint64, numbers []uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.of(set, begin)
+	if begin == 0 && (s.term != term || term == 0) {
+		return ErrFenced
+	}
 	for _, n := range numbers {
 		delete(s.pages, n)
 	}

@@ -41,6 +41,7 @@ type Kept struct {
 
 // A Head is the content of an inventory's record, see Record.Head.
 type Head struct {
+	Term     uint64      `json:"term,omitempty"`    // highest term of a writer
 	Next     uint64      `json:"next"`              // later commits write pages with this number or a higher one
 	Garbage  uint64      `json:"garbage,omitempty"` // how many pages dropped roots have left, at most
 	Swept    int64       `json:"swept,omitempty"`   // when a sweep last removed them, by the store's clock, in microseconds since 1970

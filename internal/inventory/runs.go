@@ -13,16 +13,13 @@ import (
 // into the committer's memory. With runs, a very large commit writes each change twice.
 // Without them there would be many commits, and each would write the whole tree.
 //
-// Runs belong to one attempt to commit. When another committer begins, the runs are lost,
-// and Add and Commit return ErrRaced. Two committers could end each other's runs for
-// ever. So a committer that has lost its runs should make its next commit without runs.
-//
-// One goroutine at a time may use Runs. They need no close: the next commit, by any
-// committer, removes their pages.
+// Runs belong to the term of a Writer: when it ends, Add and Commit return ErrFenced. They
+// need no close: the next commit removes their pages.
 type Runs struct {
-	a    *attempt
-	base uint64     // Upto of the root that the changes are added to
-	runs [][]uint64 // the pages of each run
+	w     *Writer
+	opens int        // Writer.opens when the runs were begun
+	base  uint64     // Upto of the root that the changes are added to
+	runs  [][]uint64 // pages of each run
 
 	// Twice, if it is set, is called when a resource is in two runs, or in a run and in
 	// Changes.Sorted. Its error ends the commit. If it is not set, the newer change
@@ -30,14 +27,20 @@ type Runs struct {
 	Twice func(older, newer *feed.Entry) error
 }
 
-// NewRuns begins an attempt to commit changes to base, the newest root. Its errors are
-// those of Commit.
-func (v *Inventory) NewRuns(ctx context.Context, base Root) (*Runs, error) {
-	a, err := v.beginOn(ctx, base)
-	if err != nil {
+// NewRuns returns runs for a commit to base, the newest root.
+func (w *Writer) NewRuns(ctx context.Context, base Root) (*Runs, error) {
+	if err := w.start(ctx); err != nil {
 		return nil, err
 	}
-	return &Runs{a: a, base: base.Upto}, nil
+	return &Runs{w: w, opens: w.opens, base: base.Upto}, nil
+}
+
+// check returns ErrFenced if the pages of the runs may be gone.
+func (r *Runs) check() error {
+	if !r.w.open || r.w.opens != r.opens {
+		return fmt.Errorf("set %q: pending changes: %w", r.w.set, ErrFenced)
+	}
+	return nil
 }
 
 // Len returns the number of runs. Nil has none.
@@ -51,10 +54,13 @@ func (r *Runs) Len() int {
 // Add writes a run: changes as in Changes.Sorted, which are newer than those of the
 // runs before. step is Changes.Step. After an error the runs can no longer be used.
 func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func() error) error {
-	r.a.ctx = ctx
+	if err := r.check(); err != nil {
+		return err
+	}
 	var pages []uint64
-	p := page.PackLeaves(r.a.v.limit, func(d *page.Draft[feed.Entry]) error {
-		number, _, err := r.a.write(page.LeafForm, len(d.Items), d.Rows)
+	write := r.w.pageWriter(ctx)
+	p := page.PackLeaves(r.w.limit, func(d *page.Draft[feed.Entry]) error {
+		number, _, err := write(page.LeafForm, len(d.Items), d.Rows)
 		pages = append(pages, number)
 		return err
 	})
@@ -71,7 +77,7 @@ func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func(
 		err = p.Flush()
 	}
 	if err == nil {
-		err = r.a.put()
+		err = r.w.put(ctx)
 	}
 	r.runs = append(r.runs, pages)
 	return err
@@ -79,10 +85,16 @@ func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func(
 
 // merge returns c with the newest change of each resource, of all runs and of c.Sorted,
 // in Sorted. The caller must call stop.
-func (r *Runs) merge(c Changes) (merged Changes, stop func()) {
+func (r *Runs) merge(ctx context.Context, c Changes) (merged Changes, stop func(), err error) {
+	if err := r.check(); err != nil {
+		return c, nil, err
+	}
+	if r.base != c.Base.Upto {
+		return c, nil, r.w.staleBase()
+	}
 	m := new(merging)
 	for _, pages := range r.runs {
-		m.add((&runReader{a: r.a, pages: pages}).next)
+		m.add((&runReader{ctx: ctx, w: r.w, pages: pages}).next)
 	}
 	next, stop := iter.Pull(c.Sorted)
 	m.add(func() (*feed.Entry, error) {
@@ -112,7 +124,7 @@ func (r *Runs) merge(c Changes) (merged Changes, stop func()) {
 			}
 		}
 	}
-	return merged, stop
+	return merged, stop, nil
 }
 
 // pages returns the numbers of all pages.
@@ -128,7 +140,8 @@ const runAhead = 8
 
 // A runReader reads the changes of a run.
 type runReader struct {
-	a      *attempt
+	ctx    context.Context
+	w      *Writer
 	pages  []uint64 // that were not read yet
 	ahead  [][]byte // those that were read
 	decode page.Decoder
@@ -145,23 +158,23 @@ func (r *runReader) next() (*feed.Entry, error) {
 				return nil, nil
 			}
 			n := min(runAhead, len(r.pages))
-			pages, err := r.a.v.store.Get(r.a.ctx, r.a.v.set, r.a.begin, r.pages[:n])
+			pages, err := r.w.store.Get(r.ctx, r.w.set, r.w.begin, r.pages[:n])
 			if err != nil {
-				return nil, fmt.Errorf("read pending changes of set %q: %w", r.a.v.set, err)
+				return nil, fmt.Errorf("read pending changes of set %q: %w", r.w.set, err)
 			}
 			r.ahead = pages
 		}
 		number, raw := r.pages[0], r.ahead[0]
 		r.pages, r.ahead = r.pages[1:], r.ahead[1:]
-		if raw == nil { // another committer has removed it
-			return nil, fmt.Errorf("set %q: %w", r.a.v.set, ErrRaced)
+		if raw == nil { // another writer has removed it
+			return nil, fmt.Errorf("set %q: pending changes: %w", r.w.set, ErrFenced)
 		}
 		l, err := page.OpenLeaf(number, raw)
 		if err == nil {
 			r.buf, err = r.decode.Decode(r.buf[:0], l)
 		}
 		if err != nil { // not ErrDamaged, because no root has the page
-			return nil, fmt.Errorf("page %d of set %q, with pending changes: %w", number, r.a.v.set, err)
+			return nil, fmt.Errorf("page %d of set %q, with pending changes: %w", number, r.w.set, err)
 		}
 		r.off = 0
 	}

@@ -109,7 +109,7 @@ func TestStateOfTree(t *testing.T) {
 		src := sourcetest.New(uint64(n), 1)
 		src.Head = feed.Cursor{Position: 100_000, Micros: 1_790_000_000_000_000}
 		v := New(NewMemory(), "demo", Options{})
-		root, err := v.Commit(ctx, Changes{To: src.Head, Sorted: pointers(now.Entries())})
+		root, err := v.Writer(1).Commit(ctx, Changes{To: src.Head, Sorted: pointers(now.Entries())})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestStateOfTree(t *testing.T) {
 		wantState(t, o.State(src.Head), now, src.Rand)
 
 		// A commit of what waits changes nothing.
-		newer, err := v.Commit(ctx, Changes{Base: root, To: src.Head, Sorted: o.Changes()})
+		newer, err := v.Writer(1).Commit(ctx, Changes{Base: root, To: src.Head, Sorted: o.Changes()})
 		if err != nil {
 			t.Fatal(err)
 		}

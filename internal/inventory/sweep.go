@@ -22,28 +22,55 @@ func (h *Head) sweepDue(now int64) bool {
 	return h.Garbage > 0 && (now-h.Swept >= sweepEvery.Microseconds() || now < h.Swept || h.Garbage > max(h.Newest().Pages/4, minGarbage))
 }
 
-// Sweep removes the pages that no root reaches: pages of dropped roots, and those that failed commits left.
-// It reads the inner pages of the roots, and lists the numbers of all pages. If an inner page is damaged, it
-// removes nothing, because it does not know which pages are below. Commits at the same time do no harm: the
-// pages of a new root are in the newest root of the head that Sweep has seen, or newer than that head.
-func (v *Inventory) Sweep(ctx context.Context) error {
-	var begin int64
+// List marks a root as the root of a Resource List that is made now, by the store's clock. The root is kept
+// until two newer ones are marked. List returns feed.ErrGone if the root was dropped.
+func (w *Writer) List(ctx context.Context, upto uint64) error {
+	return w.update(ctx, Update{}, func(rec *Record, head *Head) error {
+		k := head.find(upto)
+		if k == nil {
+			return w.gone(upto)
+		}
+		k.Listed = rec.Now
+		return nil
+	})
+}
+
+// Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
+// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
+func (w *Writer) Shrink(ctx context.Context) error {
+	due := false
+	err := w.update(ctx, Update{}, func(rec *Record, head *Head) error {
+		before := len(head.Roots)
+		head.dropRoots(rec.Now)
+		if due = head.sweepDue(rec.Now); len(head.Roots) == before {
+			return errUnchanged
+		}
+		return nil
+	})
+	if err != nil || !due {
+		return err
+	}
+	return w.Sweep(ctx)
+}
+
+// Sweep removes the pages that no root reaches: pages of dropped roots, and those that failed commits and other
+// writers left. It reads the inner pages of the roots, and lists the numbers of all pages. If an inner page is
+// damaged, it removes nothing, because it does not know which pages are below.
+func (w *Writer) Sweep(ctx context.Context) error {
 	var head *Head
-	v.swept.Store(false)
-	// After a write of the record, the store refuses removals if it may have lost that record: the one
-	// before may need the pages.
-	err := v.update(ctx, Swap{}, func(rec *Record, h *Head) error {
+	err := w.update(ctx, Update{}, func(rec *Record, h *Head) error {
 		h.Garbage, h.Swept = 0, rec.Now
-		begin, head = rec.Log.Begin, h
+		head = h
 		return nil
 	})
 	if err != nil {
 		return err
 	}
+	w.swept = false
 	reachable := map[uint64]bool{}
 	for _, k := range head.Roots {
-		err := v.Tree(k.Root).mark(ctx, reachable)
-		if errors.Is(err, ErrDamaged) || errors.Is(err, feed.ErrGone) { // or another hub has dropped the root
+		err := w.Tree(k.Root).mark(ctx, reachable)
+		if errors.Is(err, ErrDamaged) || errors.Is(err, feed.ErrGone) { // or another writer has dropped the root
 			return nil
 		}
 		if err != nil {
@@ -51,26 +78,27 @@ func (v *Inventory) Sweep(ctx context.Context) error {
 		}
 	}
 	var unreachable []uint64
-	for n, err := range v.store.Numbers(ctx, v.set, begin) {
+	for n, err := range w.store.Numbers(ctx, w.set, w.begin) {
 		if err != nil {
-			return fmt.Errorf("list pages of set %q: %w", v.set, err)
+			return fmt.Errorf("list pages of set %q: %w", w.set, err)
 		}
 		if n < head.Next && !reachable[n] {
 			unreachable = append(unreachable, n)
 		}
 	}
-	if err := v.remove(ctx, begin, unreachable); err != nil {
+	if err := w.remove(ctx, unreachable); err != nil {
 		return err
 	}
-	v.swept.Store(true)
+	w.swept = true
 	return nil
 }
 
 // remove removes pages from the store.
-func (v *Inventory) remove(ctx context.Context, begin int64, numbers []uint64) error {
+func (w *Writer) remove(ctx context.Context, numbers []uint64) error {
 	for some := range slices.Chunk(numbers, MaxNumbers) {
-		if err := v.store.Remove(ctx, v.set, begin, some); err != nil {
-			return fmt.Errorf("remove pages of set %q: %w", v.set, err)
+		if err := w.store.Remove(ctx, w.set, w.begin, w.term, some); err != nil {
+			w.fail(err)
+			return fmt.Errorf("remove pages of set %q: %w", w.set, err)
 		}
 	}
 	return nil

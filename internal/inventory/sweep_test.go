@@ -1,10 +1,8 @@
 package inventory
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,7 +14,7 @@ import (
 )
 
 // pagesIn returns the number of pages in the store of an inventory.
-func pagesIn(t *testing.T, v *Inventory) (n uint64) {
+func pagesIn(t *testing.T, v *Writer) (n uint64) {
 	t.Helper()
 	for _, err := range v.store.Numbers(t.Context(), v.set, 0) {
 		if err != nil {
@@ -31,7 +29,7 @@ func pagesIn(t *testing.T, v *Inventory) (n uint64) {
 // and then until a sweep.
 func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := New(NewMemory(), "set", Options{PageBytes: 1000})
+		v := New(NewMemory(), "set", Options{PageBytes: 1000}).Writer(1)
 		root := commit(t, v, 1000)
 		pin := func() {
 			t.Helper()
@@ -71,20 +69,21 @@ func TestSweep(t *testing.T) {
 // The next process removes the pages of a commit that a crash has interrupted.
 func TestSweepAfterCrash(t *testing.T) {
 	store := NewMemory()
-	root := commit(t, New(store, "set", Options{PageBytes: 1000}), 1000)
-	a, err := New(store, "set", Options{PageBytes: 1000}).beginOn(t.Context(), root)
-	if err != nil {
+	root := commit(t, New(store, "set", Options{PageBytes: 1000}).Writer(1), 1000)
+	a := New(store, "set", Options{PageBytes: 1000}).Writer(1)
+	if err := a.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	write := a.pageWriter(t.Context())
 	for range 10 {
-		if _, _, err := a.write(page.LeafForm, 1, []byte("abandoned")); err != nil {
+		if _, _, err := write(page.LeafForm, 1, []byte("abandoned")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := a.put(); err != nil {
+	if err := a.put(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	v := New(store, "set", Options{PageBytes: 1000})
+	v := New(store, "set", Options{PageBytes: 1000}).Writer(1)
 	if n := pagesIn(t, v); n != root.Pages+10 {
 		t.Fatalf("pages after a crash: got %d, want %d", n, root.Pages+10)
 	}
@@ -96,24 +95,29 @@ func TestSweepAfterCrash(t *testing.T) {
 	}
 }
 
-// Heads of old versions name lists of pages to be removed. The first commit of this version removes them.
+// Heads of old versions have no term, name lists of pages to be removed, and may be from an unfinished attempt.
+// The first commit of this version removes the pages.
 func TestOldHead(t *testing.T) {
 	store := NewMemory()
-	v := New(store, "set", Options{PageBytes: 1000})
+	v := New(store, "set", Options{PageBytes: 1000}).Writer(1)
 	root := commit(t, v, 1000)
-	rec, head, err := v.Load(t.Context())
+	_, head, err := v.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := fmt.Sprintf(`{"next":%d,"reserved":[{"from":%d,"to":%d}],"trash":%d,"sweep":3,"roots":[%s],"complete":"","why":""}`,
 		head.Next+9, head.Next+5, head.Next+9, head.Next+1, strings.TrimSuffix(mustJSON(t, head.Roots[0]), "}")+`,"dead":7}`)
 	old = strings.Replace(old, `"complete":"",`, `"complete":`+mustJSON(t, head.Complete)+`,`, 1)
-	if err := store.Swap(t.Context(), "set", Swap{Version: rec.Version, Attempt: 5, Head: []byte(old)}); err != nil {
+	if err := store.Update(t.Context(), "set", Update{Change: func(r *Record) error {
+		r.Term, r.Head = 1<<50, []byte(old)
+		return nil
+	}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := store.Put(t.Context(), "set", 0, 5, []Page{{head.Next + 1, []byte("a list")}, {head.Next + 6, []byte("of an attempt")}}); err != nil {
+	if err := store.Put(t.Context(), "set", 0, 1<<50, []Page{{head.Next + 1, []byte("a list")}, {head.Next + 6, []byte("of an attempt")}}); err != nil {
 		t.Fatal(err)
 	}
+	v = New(store, "set", Options{PageBytes: 1000}).Writer(1)
 	if _, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(nil)}); err != nil {
 		t.Fatal(err)
 	}
@@ -129,35 +133,4 @@ func mustJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(b)
-}
-
-// A writeOrder records the order of writes to a store.
-type writeOrder struct {
-	Store
-	calls []string
-}
-
-func (s *writeOrder) Swap(ctx context.Context, set string, w Swap) error {
-	s.calls = append(s.calls, "swap")
-	return s.Store.Swap(ctx, set, w)
-}
-
-func (s *writeOrder) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	s.calls = append(s.calls, "remove")
-	return s.Store.Remove(ctx, set, begin, numbers)
-}
-
-// After a failover, the record may be an older one that needs other pages. A store can refuse removals only
-// after a write of the record.
-func TestSweepWritesFirst(t *testing.T) {
-	memory := NewMemory()
-	commit(t, New(memory, "set", Options{PageBytes: 1000}), 1000)
-	memory.sets["set"].pages[1] = []byte("abandoned")
-	s := &writeOrder{Store: memory}
-	if err := New(s, "set", Options{}).Sweep(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"swap", "remove"}; !slices.Equal(s.calls, want) {
-		t.Errorf("writes of Sweep(): got %q, want %q", s.calls, want)
-	}
 }

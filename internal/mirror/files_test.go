@@ -23,7 +23,7 @@ func (b *fixture) auditFiles(to feed.Cursor, entries ...feed.Entry) (found []str
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	root, err := own.Commit(b.t.Context(), inventory.Changes{Base: head.Newest(), To: to, Sorted: func(yield func(*feed.Entry) bool) {
+	root, err := own.Writer(1).Commit(b.t.Context(), inventory.Changes{Base: head.Newest(), To: to, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range entries {
 			if !yield(&entries[i]) {
 				return

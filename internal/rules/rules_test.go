@@ -46,7 +46,7 @@ var importers = map[string][]string{
 	"github.com/gorilla/":         {"subscribe"},
 	"github.com/cockroachdb/":     {"changelog/disklog", "internal/pebbledb", "internal/inventory/diskpages", "internal/mirror/ledger", "internal/source/directory"},
 	"github.com/kelseyhightower/": {"cmd/rshub"},
-	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/testutil/metricstest", "internal/inventory/live", "internal/outbound/meter", "internal/server", "subscribe"},
+	"github.com/prometheus/":      {"callback", "changelog/metered", "hub", "internal/testutil/metricstest", "internal/inventory/reader", "internal/inventory/writer", "internal/outbound/meter", "internal/server", "subscribe"},
 	"golang.org/x/net":            {"internal/idn", "internal/source/discovery", "internal/source/harvest"},
 	"github.com/go-jose/":         {"internal/access/jwt"},
 	"github.com/fsnotify/":        {"internal/source/directory"},

@@ -70,8 +70,8 @@ func (s *Server) wireSources(base feed.Base, store *store, p *parts) *sources {
 			p.attempts.Count(meter.Fetch, outcome, took)
 		},
 	}
-	if p.live != nil {
-		o.Owns = p.live.Mine
+	if p.writer != nil {
+		o.Owns = p.writer.Owns
 	}
 	return &sources{poll.New(store.memory, outcomes, look, o), outcomes}
 }

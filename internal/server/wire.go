@@ -17,8 +17,9 @@ import (
 	"github.com/rshub/rshub/internal/dialect/indexnow"
 	"github.com/rshub/rshub/internal/dialect/rdm"
 	"github.com/rshub/rshub/internal/documents"
-	"github.com/rshub/rshub/internal/inventory/live"
+	"github.com/rshub/rshub/internal/inventory/reader"
 	"github.com/rshub/rshub/internal/inventory/web"
+	"github.com/rshub/rshub/internal/inventory/writer"
 	"github.com/rshub/rshub/internal/limit"
 	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/outbound/meter"
@@ -38,7 +39,8 @@ type parts struct {
 	attempts    *meter.Meter // counts requests of outbound
 	web         *web.Server
 	quota       *limit.Quota
-	live        *live.Live // nil if the hub has no inventories
+	writer      *writer.Writer // of inventories; nil if the hub has none
+	reader      *reader.Reader // of inventories; nil if the hub has none
 	inventories inventories
 	sources     *sources // nil if the hub polls none
 	announcer   *framework.Announcer
@@ -78,8 +80,8 @@ func (s *Server) wire(base feed.Base, guard *guard, store *store, bus *hub.Bus, 
 		attempts: meter.New(s.metrics),
 		outbound: outbound.New(outbound.Options{Self: string(base), Allow: s.config.CallbackAllow, CAs: s.config.CallbackCAs, Idle: idle}),
 	}
-	p.live = s.wireInventories(store)
-	p.inventories = inventories{memory: store.memory, store: store.inventories.store, live: p.live}
+	p.writer, p.reader = s.wireInventories(store)
+	p.inventories = inventories{memory: store.memory, store: store.inventories.store, reader: p.reader}
 	s.wireHub(p, base, store, bus)
 	p.activity = activity.New(store.memory, activity.Options{Followers: p, Logger: s.log})
 	s.wireFollowers(p, base, guard, store)
@@ -102,8 +104,8 @@ func (s *Server) wireHub(p *parts, base feed.Base, store *store, bus *hub.Bus) {
 	if c.RedisURL != "" {
 		o.PollInterval = compareInterval
 	}
-	if p.live != nil {
-		o.Inventories = p.live
+	if p.writer != nil {
+		o.Inventories = p.writer
 	}
 	if c.Callers != nil {
 		o.Rights = s.callers
@@ -127,9 +129,9 @@ func (s *Server) wireDocuments(p *parts, base feed.Base, store *store) {
 	p.web = web.New(p.inventories, base, web.Options{Answers: p.answers, Streams: p.streams, Proofs: activityRecorder{p.activity}, Logger: s.log})
 	o := documents.Options{DescribedBy: s.config.DescribedBy, Sets: p.hub, Logger: s.log, Answers: p.answers, Streams: p.streams, Dialects: dialects()}
 	announced := framework.Options{AsAnonymous: s.callers.withAnyone, Logger: s.log}
-	if p.live != nil {
+	if p.writer != nil {
 		o.Inventories = p.inventories
-		announced.Owns = p.live.Mine
+		announced.Owns = p.writer.Owns
 	}
 	p.documents = documents.New(store.memory, base, o)
 	p.announcer = framework.New(store.memory, p.hub, p.documents, announced)
@@ -158,8 +160,8 @@ func (s *Server) wireCallbacks(p *parts, base feed.Base, store *store) {
 // runs returns the functions that run in the background.
 func (p *parts) runs() []func(context.Context) {
 	runs := []func(context.Context){p.hub.Run, p.subscribe.Run, p.engine.Run, p.quota.Run, p.activity.Run, p.announcer.Run}
-	if p.live != nil {
-		runs = append(runs, p.live.Run)
+	if p.writer != nil {
+		runs = append(runs, p.writer.Run, p.reader.Run)
 	}
 	if p.sources != nil {
 		runs = append(runs, p.sources.poller.Run)
@@ -176,7 +178,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 			return err
 		},
 	}
-	if p.live != nil {
+	if p.writer != nil {
 		o.Inventories = p.inventories
 	}
 	if p.sources != nil {
@@ -189,7 +191,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 	site := &site{
 		base: base, hub: p.hub, subscribe: p.subscribe, documents: p.documents, web: p.web, websub: p.websub, sets: described,
 		page: webpage.New(described, base, webpage.Options{
-			Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: s.config.Callers != nil, Holds: p.live != nil,
+			Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: s.config.Callers != nil, Holds: p.writer != nil,
 		}),
 		activity: p.activity, api: newDescription(base, s.config.Version), catalog: newCatalog(base), callers: s.callers, inventories: p.inventories,
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/live"
+	"github.com/rshub/rshub/internal/inventory/writer"
 	"github.com/rshub/rshub/internal/packed"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -34,18 +34,18 @@ func (b *bench) created(s store, n collection) *memory {
 	return m
 }
 
-// keep maintains the inventories of the memory as a hub does, until the end of the scope.
-func (b *bench) keep(m *memory) *live.Live {
-	l := live.New(m.log, m.log.Inventories(), m.claims(), live.Options{Poll: m.poll})
+// update updates the inventories of the memory as a hub does, until the end of the scope.
+func (b *bench) update(m *memory) *writer.Writer {
+	w := writer.New(m.log, m.log.Inventories(), m.claims(), writer.Options{Poll: m.poll})
 	ctx, cancel := context.WithCancel(b.ctx)
 	ran := make(chan struct{})
-	go func() { defer close(ran); l.Run(ctx) }()
+	go func() { defer close(ran); w.Run(ctx) }()
 	b.later(func() error {
 		cancel()
 		<-ran
 		return nil
 	})
-	return l
+	return w
 }
 
 // inventory returns the inventory, without cached pages.
@@ -53,10 +53,21 @@ func (m *memory) inventory() *inventory.Inventory {
 	return inventory.New(m.log.Inventories(), benchSet, inventory.Options{})
 }
 
+// inventoryWriter returns a writer of the inventory. No other may be in use.
+func (m *memory) inventoryWriter() *inventory.Writer {
+	v := m.inventory()
+	_, head, err := v.Load(context.Background())
+	must(err)
+	return v.Writer(head.Term + 1)
+}
+
 // commit returns the newest root when it is at the head of the log. It marks the set as complete,
 // so that a Resource List is due.
-func (b *bench) commit(m *memory, l *live.Live) inventory.Root {
-	must(l.Complete(b.ctx, benchSet, true))
+func (b *bench) commit(m *memory, w *writer.Writer) inventory.Root {
+	rec, _, err := m.inventory().Load(b.ctx)
+	must(err)
+	must(m.inventory().SetComplete(b.ctx, rec.Log.Head, ""))
+	w.Request(benchSet, false)
 	const patience = 3 * time.Minute
 	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(5 * time.Millisecond) {
 		rec, head, err := m.inventory().Load(b.ctx)
@@ -71,8 +82,8 @@ func (b *bench) commit(m *memory, l *live.Live) inventory.Root {
 
 // make builds the inventory up to the head of the log.
 func (b *bench) make(m *memory) (root inventory.Root) {
-	must(b.scope(func() { root = b.commit(m, b.keep(m)) }))
-	must(m.inventory().Sweep(b.ctx)) // the maker may have been stopped before it removed pages
+	must(b.scope(func() { root = b.commit(m, b.update(m)) }))
+	must(m.inventoryWriter().Sweep(b.ctx)) // the updates may have been stopped before they removed pages
 	return root
 }
 
@@ -99,7 +110,7 @@ func (b *bench) inventoryMade(t *table, s store) {
 			return f
 		},
 		func() sample {
-			must(m.inventory().Reset(b.ctx, "it is made again")) // the one of the round before goes first
+			must(m.inventoryWriter().Reset(b.ctx, "it is made again")) // the one of the round before goes first
 			debug.FreeOSMemory()
 			idle := restPeak(os.Getpid())
 			var root inventory.Root
@@ -172,16 +183,16 @@ func (b *bench) inventoryFollow(t *table) {
 		b.compare(t, fmt.Sprintf("%s, %s changes a second, %s resources", s.name, count(second), count(b.resources)), figures,
 			func() sample { return b.keepUp(m, n, nil) },
 			func() sample {
-				l := b.keep(m)
-				b.commit(m, l) // changes while the inventory was not maintained do not count
-				return b.keepUp(m, n, l)
+				w := b.update(m)
+				b.commit(m, w) // changes while the inventory was not maintained do not count
+				return b.keepUp(m, n, w)
 			})
 	})
 }
 
 // keepUp publishes changes at a steady pace for a while, and then waits until the inventory, if
 // there is one, includes them. It counts changes.
-func (b *bench) keepUp(m *memory, n collection, l *live.Live) sample {
+func (b *bench) keepUp(m *memory, n collection, w *writer.Writer) sample {
 	batches := make([]changelog.Publish, 2*time.Second/followTick) // again and again: only their places count
 	for i := range batches {
 		batches[i].Changes = n.updated(followBatch)
@@ -196,8 +207,8 @@ func (b *bench) keepUp(m *memory, n collection, l *live.Live) sample {
 			have(h.Publish(b.ctx, benchSet, batches[published%len(batches)]))
 			<-tick.C
 		}
-		if l != nil {
-			b.commit(m, l)
+		if w != nil {
+			b.commit(m, w)
 		}
 	}, m.servers...)
 	f.count = float64(published * followBatch)

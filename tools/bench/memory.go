@@ -21,7 +21,7 @@ import (
 	"github.com/rshub/rshub/hub"
 	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/inventory"
-	"github.com/rshub/rshub/internal/inventory/live"
+	"github.com/rshub/rshub/internal/inventory/writer"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -64,7 +64,7 @@ func (b *bench) diskAt(dir string) *memory {
 	open := func() {
 		log := have(disklog.Open(context.Background(), filepath.Join(dir, "changes"), disklog.Options{}))
 		m.log = log
-		m.claims = func() claim.Store { return have(claim.OpenLocal(b.ctx, log.Bucket("inventory"), live.Shards)) }
+		m.claims = func() claim.Store { return have(claim.OpenLocal(b.ctx, log.Bucket("inventory"), writer.Shards)) }
 	}
 	m.size = func() float64 {
 		// Pebble flushes its write-ahead log to files when it is opened again.
@@ -164,7 +164,7 @@ func (b *bench) inRedis() *memory {
 	return &memory{
 		log: log, servers: []*server{s.server}, poll: 2 * time.Second,
 		claims: func() claim.Store {
-			return claim.NewRedis(s.conn, "rshub", live.Kind, claim.RedisOptions{Hubs: "inventory-hubs"})
+			return claim.NewRedis(s.conn, "rshub", writer.Kind, claim.RedisOptions{Hubs: "inventory-hubs"})
 		},
 		size: func() float64 { return s.used(b.ctx) },
 	}

@@ -3,6 +3,7 @@ package diskpages
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -37,63 +38,70 @@ func (s *Store) record(ctx context.Context, set string) (r inventory.Record, err
 	if len(b) < 24 {
 		return r, fmt.Errorf("%w: record has %d bytes", inventory.ErrDamaged, len(b))
 	}
-	r.Version, r.Attempt, r.Head = binary.BigEndian.Uint64(b[8:]), binary.BigEndian.Uint64(b[16:]), b[24:]
+	r.Term, r.Head = binary.BigEndian.Uint64(b[16:]), b[24:]
 	return r, nil
 }
 
-// Swap replaces the record of a set.
-func (s *Store) Swap(ctx context.Context, set string, w inventory.Swap) error {
+// Update changes the record of a set.
+func (s *Store) Update(ctx context.Context, set string, u inventory.Update) error {
 	b := s.db.NewBatch()
-	err := s.swap(ctx, set, w, b)
-	if err == nil && durable(w) {
+	err := s.update(ctx, set, u, b)
+	if err == nil && durable(u) {
 		err = s.known(b.SyncWait())
 	}
 	return err
 }
 
-// durable reports whether a Swap has to survive a crash. A Swap that reaches a cursor
+// durable reports whether an Update has to survive a crash. An Update that reaches a cursor
 // has to survive, too: a destination that lost it would have to read the same baseline
 // again.
-func durable(w inventory.Swap) bool { return w.Durable || !w.At.IsZero() }
+func durable(u inventory.Update) bool { return u.Durable || !u.At.IsZero() }
 
-func (s *Store) swap(ctx context.Context, set string, w inventory.Swap, b *pebble.Batch) error {
+func (s *Store) update(ctx context.Context, set string, u inventory.Update, b *pebble.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, err := s.record(ctx, set)
-	switch {
-	case err != nil:
-		return err
-	case w.Begin != 0:
-		return inventory.ErrLog
-	case w.Version != r.Version:
-		return inventory.ErrRaced
+	r, err := s.Load(ctx, set)
+	if err == nil {
+		err = u.Change(&r)
 	}
-	v := make([]byte, 8, 24+len(w.Head)) // 0: when the log began
-	v = binary.BigEndian.AppendUint64(v, w.Version+1)
-	v = binary.BigEndian.AppendUint64(v, w.Attempt)
-	_ = b.Set([]byte(recordPrefix+set), append(v, w.Head...), nil) // cannot fail: a batch is in memory until it is applied
-	if durable(w) {
+	if err != nil {
+		return errors.Join(err, b.Close())
+	}
+	v := make([]byte, 16, 24+len(r.Head)) // two values that a log would have
+	v = binary.BigEndian.AppendUint64(v, r.Term)
+	_ = b.Set([]byte(recordPrefix+set), append(v, r.Head...), nil) // cannot fail: a batch is in memory until it is applied
+	if durable(u) {
 		return s.known(s.db.ApplyNoSyncWait(b, pebble.Sync))
 	}
 	return s.known(s.db.Apply(b, pebble.NoSync))
 }
 
 // Put writes pages.
-func (s *Store) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
+func (s *Store) Put(ctx context.Context, set string, begin int64, term uint64, pages []inventory.Page) error {
+	return s.change(ctx, set, begin, term, func(b *pebble.Batch) {
+		for _, p := range pages {
+			_ = b.Set(pageKey(set, p.Number), p.Bytes, nil)
+		}
+	})
+}
+
+// change applies a batch under the term of a writer.
+func (s *Store) change(ctx context.Context, set string, begin int64, term uint64, fill func(*pebble.Batch)) error {
 	b := s.db.NewBatch()
-	for _, p := range pages {
-		_ = b.Set(pageKey(set, p.Number), p.Bytes, nil)
-	}
+	fill(b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, err := s.record(ctx, set)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+	case begin != 0:
+		err = inventory.ErrLog
+	case term == 0 || r.Term != term:
+		err = inventory.ErrFenced
+	default:
+		return s.known(s.db.Apply(b, pebble.NoSync))
 	}
-	if begin != 0 || attempt == 0 || r.Attempt != attempt {
-		return inventory.ErrRaced
-	}
-	return s.known(s.db.Apply(b, pebble.NoSync))
+	return errors.Join(err, b.Close())
 }
 
 // Get returns the bytes of pages.
@@ -112,15 +120,15 @@ func (s *Store) Get(ctx context.Context, set string, begin int64, numbers []uint
 }
 
 // Remove removes pages.
-func (s *Store) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
+func (s *Store) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
 	if err := ctx.Err(); err != nil || begin != 0 {
 		return err
 	}
-	b := s.db.NewBatch()
-	for _, n := range numbers {
-		_ = b.Delete(pageKey(set, n), nil)
-	}
-	return s.known(s.db.Apply(b, pebble.NoSync))
+	return s.change(ctx, set, begin, term, func(b *pebble.Batch) {
+		for _, n := range numbers {
+			_ = b.Delete(pageKey(set, n), nil)
+		}
+	})
 }
 
 // Numbers yields the numbers of all pages of a set.

@@ -21,7 +21,10 @@ func open(t *testing.T, dir string, o Options) *Store {
 func TestReopen(t *testing.T) {
 	dir, ctx := filepath.Join(t.TempDir(), "a", "b"), t.Context()
 	s := open(t, dir, Options{})
-	if err := s.Swap(ctx, "demo", inventory.Swap{Attempt: 5, Head: []byte("head")}); err != nil {
+	if err := s.Update(ctx, "demo", inventory.Update{Change: func(r *inventory.Record) error {
+		r.Term, r.Head = 5, []byte("head")
+		return nil
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Put(ctx, "demo", 0, 5, []inventory.Page{{Number: 2, Bytes: []byte("two")}, {Number: 300, Bytes: []byte{}}}); err != nil {
@@ -36,7 +39,7 @@ func TestReopen(t *testing.T) {
 	s = open(t, dir, Options{})
 	defer s.Close()
 	r, err := s.Load(ctx, "demo")
-	if err != nil || string(r.Head) != "head" || r.Version == 0 || r.Attempt != 5 || r.Now == 0 || r.Log.Set != "demo" {
+	if err != nil || string(r.Head) != "head" || r.Term != 5 || r.Now == 0 || r.Log.Set != "demo" {
 		t.Errorf("the record is %+v, %v", r, err)
 	}
 	pages, err := s.Get(ctx, "demo", 0, []uint64{300, 2, 1})
@@ -53,7 +56,7 @@ func TestReopen(t *testing.T) {
 	if !slices.Equal(numbers, []uint64{2, 300}) {
 		t.Errorf("the numbers are %v", numbers)
 	}
-	if r, err := s.Load(ctx, "demo~baseline"); err != nil || r.Version != 0 {
+	if r, err := s.Load(ctx, "demo~baseline"); err != nil || r.Term != 0 || r.Head != nil {
 		t.Errorf("another set has the record %+v, %v", r, err)
 	}
 	if _, err := s.Load(ctx, "demo/1"); err == nil {

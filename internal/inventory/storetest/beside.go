@@ -17,9 +17,8 @@ type State interface {
 	At(ctx context.Context, set string, position uint64) (feed.Cursor, error)
 }
 
-// Beside puts a store that knows no log beside one, as the stores of the change memories
-// are. Each log of a set has a name of its own in the store. A look at the log and what
-// follows in the store are two steps.
+// Beside adds the conditions on a log to a store without one, such as inventory.Memory. In that store, each log
+// of a set has its own name. The log and the store are read in two steps.
 func Beside(s inventory.Store, log State) inventory.Store { return &beside{s, log} }
 
 type beside struct {
@@ -29,10 +28,13 @@ type beside struct {
 
 func name(set string, begin int64) string { return fmt.Sprintf("%s@%d", set, begin) }
 
-// is reports whether the log of a set began at begin.
-func (b *beside) is(ctx context.Context, set string, begin int64) bool {
+// check returns inventory.ErrLog unless the log of a set began at begin.
+func (b *beside) check(ctx context.Context, set string, begin int64) error {
 	state, err := b.log.State(ctx, set)
-	return err == nil && state.Begin == begin
+	if err == nil && state.Begin != begin {
+		err = inventory.ErrLog
+	}
+	return err
 }
 
 func (b *beside) Load(ctx context.Context, set string) (inventory.Record, error) {
@@ -45,47 +47,49 @@ func (b *beside) Load(ctx context.Context, set string) (inventory.Record, error)
 	return r, err
 }
 
-func (b *beside) Swap(ctx context.Context, set string, w inventory.Swap) error {
-	if state, err := b.log.State(ctx, set); err != nil || state.Begin != w.Begin {
-		return errors.Join(err, inventory.ErrLog)
+func (b *beside) Update(ctx context.Context, set string, u inventory.Update) error {
+	state, err := b.log.State(ctx, set)
+	if err != nil {
+		return err
 	}
-	if !w.At.IsZero() {
-		held, err := b.log.At(ctx, set, w.At.Position)
-		if errors.Is(err, feed.ErrGone) || errors.Is(err, resourcesync.ErrInvalid) || err == nil && held != w.At {
-			return inventory.ErrLog
-		}
-		if err != nil {
+	change := u.Change
+	u.Change = func(r *inventory.Record) error {
+		r.Log = state
+		if err := change(r); err != nil || u.At.IsZero() {
 			return err
 		}
+		held, err := b.log.At(ctx, set, u.At.Position)
+		if errors.Is(err, feed.ErrGone) || errors.Is(err, resourcesync.ErrInvalid) || err == nil && held != u.At {
+			err = inventory.ErrLog
+		}
+		return err
 	}
-	stored := name(set, w.Begin)
-	w.Begin = 0
-	return b.store.Swap(ctx, stored, w)
+	return b.store.Update(ctx, name(set, state.Begin), u)
 }
 
-func (b *beside) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	if !b.is(ctx, set, begin) {
-		return inventory.ErrRaced
+func (b *beside) Put(ctx context.Context, set string, begin int64, term uint64, pages []inventory.Page) error {
+	if err := b.check(ctx, set, begin); err != nil {
+		return err
 	}
-	return b.store.Put(ctx, name(set, begin), 0, attempt, pages)
+	return b.store.Put(ctx, name(set, begin), 0, term, pages)
 }
 
 func (b *beside) Get(ctx context.Context, set string, begin int64, numbers []uint64) ([][]byte, error) {
-	if !b.is(ctx, set, begin) {
+	if b.check(ctx, set, begin) != nil {
 		return make([][]byte, len(numbers)), nil
 	}
 	return b.store.Get(ctx, name(set, begin), 0, numbers)
 }
 
-func (b *beside) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if !b.is(ctx, set, begin) {
+func (b *beside) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
+	if b.check(ctx, set, begin) != nil {
 		return nil
 	}
-	return b.store.Remove(ctx, name(set, begin), 0, numbers)
+	return b.store.Remove(ctx, name(set, begin), 0, term, numbers)
 }
 
 func (b *beside) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
-	if !b.is(ctx, set, begin) {
+	if b.check(ctx, set, begin) != nil {
 		return func(func(uint64, error) bool) {}
 	}
 	return b.store.Numbers(ctx, name(set, begin), 0)

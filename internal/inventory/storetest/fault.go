@@ -10,27 +10,27 @@ import (
 	"github.com/rshub/rshub/internal/inventory"
 )
 
-// A fault says how a call of a store fails.
+// A fault is a way in which a call of a store fails.
 type fault int
 
 const (
-	refused fault = iota // the call is not done, and says so
-	unknown              // the call is done, but its answer is lost
-	crash                // the call is not done, nor is any behind it
-	crashed              // the call is done, but none behind it
-	half                 // a call with pages is done for half of them, and none behind it
-	most                 // a call with pages is done for all but the last, and none behind it
-	faults               // how many there are
+	refused fault = iota // the call has no effect, and its error says so
+	unknown              // the call has taken effect, but its reply is lost
+	crash                // the call has no effect, nor have those after it
+	crashed              // the call has taken effect, but those after it have none
+	half                 // a call with pages affects half of them; those after it have no effect
+	most                 // a call with pages affects all but the last; those after it have no effect
+	faults               // number of faults
 )
 
-// A hooked store makes each call through a function.
-type hooked struct {
+// A hookedStore makes each call through a function.
+type hookedStore struct {
 	inventory.Store
-	call func(do func() error) error
-	part func(n int) int // for how many of n pages a call is done
+	call  func(do func() error) error
+	limit func(n int) int // how many of n pages a call affects
 }
 
-func (s *hooked) Load(ctx context.Context, set string) (r inventory.Record, err error) {
+func (s *hookedStore) Load(ctx context.Context, set string) (r inventory.Record, err error) {
 	err = s.call(func() error {
 		r, err = s.Store.Load(ctx, set)
 		return err
@@ -38,16 +38,16 @@ func (s *hooked) Load(ctx context.Context, set string) (r inventory.Record, err 
 	return r, err
 }
 
-func (s *hooked) Swap(ctx context.Context, set string, w inventory.Swap) error {
-	return s.call(func() error { return s.Store.Swap(ctx, set, w) })
+func (s *hookedStore) Update(ctx context.Context, set string, u inventory.Update) error {
+	return s.call(func() error { return s.Store.Update(ctx, set, u) })
 }
 
-func (s *hooked) Put(ctx context.Context, set string, begin int64, attempt uint64, pages []inventory.Page) error {
-	part := pages[:s.part(len(pages))]
-	return s.call(func() error { return s.Store.Put(ctx, set, begin, attempt, part) })
+func (s *hookedStore) Put(ctx context.Context, set string, begin int64, term uint64, pages []inventory.Page) error {
+	some := pages[:s.limit(len(pages))]
+	return s.call(func() error { return s.Store.Put(ctx, set, begin, term, some) })
 }
 
-func (s *hooked) Get(ctx context.Context, set string, begin int64, numbers []uint64) (pages [][]byte, err error) {
+func (s *hookedStore) Get(ctx context.Context, set string, begin int64, numbers []uint64) (pages [][]byte, err error) {
 	err = s.call(func() error {
 		pages, err = s.Store.Get(ctx, set, begin, numbers)
 		return err
@@ -55,12 +55,12 @@ func (s *hooked) Get(ctx context.Context, set string, begin int64, numbers []uin
 	return pages, err
 }
 
-func (s *hooked) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	part := numbers[:s.part(len(numbers))]
-	return s.call(func() error { return s.Store.Remove(ctx, set, begin, part) })
+func (s *hookedStore) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
+	some := numbers[:s.limit(len(numbers))]
+	return s.call(func() error { return s.Store.Remove(ctx, set, begin, term, some) })
 }
 
-func (s *hooked) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
+func (s *hookedStore) Numbers(ctx context.Context, set string, begin int64) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		if err := s.call(func() error { return nil }); err != nil {
 			yield(0, err)
@@ -70,73 +70,71 @@ func (s *hooked) Numbers(ctx context.Context, set string, begin int64) iter.Seq2
 	}
 }
 
-// A faulty store fails once, or from one call on.
+// A faulty store fails once, or from a call on.
 type faulty struct {
-	hooked
+	hookedStore
 
-	mu    sync.Mutex
-	calls int // since set
-	left  int // calls until the fault; below 0: there is none
-	fault fault
-	met   bool // the fault has happened
-	clog  bool // nothing is removed
+	mu         sync.Mutex
+	calls      int // since arm
+	left       int // calls until the fault; below 0 there is none
+	fault      fault
+	met        bool // whether the fault has happened
+	noRemovals bool // whether Remove fails
 }
 
 func newFaulty(s inventory.Store) *faulty {
 	f := &faulty{left: -1}
-	f.hooked = hooked{s, f.call, f.part}
+	f.hookedStore = hookedStore{s, f.call, f.limit}
 	return f
 }
 
-func (s *faulty) Remove(ctx context.Context, set string, begin int64, numbers []uint64) error {
-	if s.clogged() {
-		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
+func (s *faulty) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
+	s.mu.Lock()
+	fails := s.noRemovals
+	s.mu.Unlock()
+	if fails {
+		return fmt.Errorf("planned fault: %w", feed.ErrUnavailable)
 	}
-	return s.hooked.Remove(ctx, set, begin, numbers)
+	return s.hookedStore.Remove(ctx, set, begin, term, numbers)
 }
 
-// set arms the store: the call after n others fails.
-func (s *faulty) set(n int, f fault) {
+// arm makes the call after n others fail.
+func (s *faulty) arm(n int, f fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls, s.left, s.fault, s.met = 0, n, f, false
 }
 
-// keeps makes the store remove nothing while do runs.
-func (s *faulty) keeps(do func()) {
-	set := func(clog bool) {
+// withoutRemovals calls do. In the meantime Remove fails.
+func (s *faulty) withoutRemovals(do func()) {
+	set := func(on bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.clog = clog
+		s.noRemovals = on
 	}
 	set(true)
 	defer set(false)
 	do()
 }
 
-func (s *faulty) clogged() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.clog
-}
-
-// heal disarms the store. It returns how often it was called since set, and whether the
-// fault has happened.
-func (s *faulty) heal() (calls int, met bool) {
+// disarm ends faults. It returns the number of calls since arm, and whether the fault has happened.
+func (s *faulty) disarm() (calls int, met bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = -1
 	return s.calls, s.met
 }
 
-// part returns for how many of n pages the failing call is still done.
-func (s *faulty) part(n int) int {
+// limit returns how many of n pages the next call affects.
+func (s *faulty) limit(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left == 0 && !s.met && s.fault == half {
+	switch {
+	case s.left != 0 || s.met:
+		return n
+	case s.fault == half:
 		return n / 2
-	}
-	if s.left == 0 && !s.met && s.fault == most {
+	case s.fault == most:
 		return n - 1
 	}
 	return n
@@ -162,10 +160,10 @@ func (s *faulty) call(do func() error) error {
 	case !now:
 		return do()
 	case dead || fault == refused || fault == crash:
-		return fmt.Errorf("a planned fault: %w", feed.ErrUnavailable)
+		return fmt.Errorf("planned fault: %w", feed.ErrUnavailable)
 	}
 	if err := do(); err != nil {
 		return err
 	}
-	return fmt.Errorf("a planned fault: %w", feed.ErrUnknown)
+	return fmt.Errorf("planned fault: %w", feed.ErrUnknown)
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// Inventory compares an inventory on the store with a plain map, after random histories,
-// and with a fault at each call of the store in turn. open is as for Store.
+// Inventory compares an inventory on the store with a plain map, after random operations, and with a fault at
+// each call of the store in turn. open is as for Store.
 func Inventory(t *testing.T, open func(t *testing.T) Env) {
 	steps, seeds := 60, uint64(6)
 	if testing.Short() {
-		steps = 20 // the content grows with each step, and so does what a check costs
+		steps = 20 // the content grows with each step, and so does the cost of a check
 		seeds = 4  // one for each size of pages
 	}
 	for seed := range seeds {
@@ -32,44 +32,41 @@ func Inventory(t *testing.T, open func(t *testing.T) Env) {
 		})
 	}
 	for _, op := range []struct {
-		name  string
-		pages uint64 // seed of begin: how large the pages are
-		do    func(h *history) error
+		name string
+		seed uint64 // determines the size of pages
+		do   func(h *history) error
 	}{
-		{"commit", 2, func(h *history) error { return h.commit(h.hubs[0]) }},
-		{"commit of runs", 2, func(h *history) error { return h.commitRuns(h.newest(), 2)(h.hubs[0]) }},
-		{"commit anew", 0, func(h *history) error { return h.commitAnew(h.hubs[0]) }},
-		{"forget", 2, func(h *history) error { return h.forget(h.hubs[0]) }},
+		{"commit", 2, func(h *history) error { return h.commit(faultyHub) }},
+		{"commit of runs", 2, func(h *history) error { return h.runsCommit(h.newest(), 2)(h.writer(faultyHub)) }},
+		{"commit anew", 0, func(h *history) error { return h.commitAnew(faultyHub) }},
+		{"forget", 2, func(h *history) error { return h.forget(faultyHub) }},
 		{"shrink", 2, func(h *history) error {
 			h.must(h.unpinAll())
-			if err := h.hubs[0].Shrink(h.ctx); err != nil {
-				return err
-			}
-			return h.hubs[0].Sweep(h.ctx)
+			return shrink(h)(h.writer(faultyHub))
 		}},
-		{"reset", 2, func(h *history) error { return h.reset(h.hubs[0]) }},
-		{"pin", 2, func(h *history) error { return h.pin(h.hubs[0]) }},
-		{"complete", 2, func(h *history) error { return h.hubs[0].SetComplete(h.ctx, h.end(), "") }},
+		{"reset", 2, func(h *history) error { return h.reset(faultyHub) }},
+		{"pin", 2, func(h *history) error { return h.pin(h.hubs[faultyHub].inv) }},
+		{"complete", 2, func(h *history) error { return h.hubs[faultyHub].inv.SetComplete(h.ctx, h.end(), "") }},
 	} {
-		t.Run("a fault at each call of "+op.name, func(t *testing.T) {
+		t.Run("fault at each call of "+op.name, func(t *testing.T) {
 			t.Parallel()
-			eachCall(t, begin(t, open(t), op.pages), op.do)
+			testEachCall(t, begin(t, open(t), op.seed), op.do)
 		})
 	}
-	for _, op := range meanwhile {
-		t.Run("a commit, and meanwhile "+op.name, func(t *testing.T) {
+	for _, op := range concurrent {
+		t.Run("commit during "+op.name, func(t *testing.T) {
 			t.Parallel()
-			interleave(t, begin(t, open(t), 2), op.do)
+			testInterleaved(t, begin(t, open(t), 2), op.prepare)
 		})
 	}
-	t.Run("another log", func(t *testing.T) { otherLog(t, open(t)) })
-	t.Run("pages that are gone", func(t *testing.T) { gone(t, open(t)) })
+	t.Run("another log", func(t *testing.T) { testAnotherLog(t, open(t)) })
+	t.Run("missing pages", func(t *testing.T) { testMissingPages(t, open(t)) })
 }
 
-// part says at which calls of a store test i sets a fault: at first, first+step and so
-// on. A short test takes one of 17 calls, a long test one of 5, and with RSHUB_PROVE all.
-// The steps are no multiples of 3 or 4, because the tests use those to vary other things.
-func part(i int) (first, step int) {
+// stride returns the calls at which series i of a test has a fault or a pause: at first, first+step and so on. A
+// short test has one of 17 calls, a long test one of 5, and with RSHUB_PROVE all. The steps are no multiples of
+// 3 or 4, because the tests use those to vary other things.
+func stride(i int) (first, step int) {
 	switch {
 	case testing.Short():
 		return i % 17, 17
@@ -79,37 +76,37 @@ func part(i int) (first, step int) {
 	return 0, 1
 }
 
-// eachCall repeats an operation, and lets each of its store calls fail once, in each
-// way. A short test has one fault of each kind, at calls that are evenly apart.
-func eachCall(t *testing.T, h *history, op func(h *history) error) {
+// testEachCall repeats an operation, with a fault of each kind at each of its calls of the store. A short test
+// has one fault of each kind, at calls with equal distances.
+func testEachCall(t *testing.T, h *history, op func(h *history) error) {
 	repeats := 0
 	repeat := func(n int, fault fault) (calls int, met bool) {
 		h.publish(1 + h.random.IntN(20))
-		h.must(h.commit(h.hubs[1]))
+		h.must(h.commit(soundHub))
 		h.learn()
 		h.must(h.unpinAll())
-		if repeats%4 > 1 { // an older root lives, or dies
-			h.must(h.pin(h.hubs[1]))
+		if repeats%4 > 1 { // an older root stays
+			h.must(h.pin(h.hubs[soundHub].inv))
 		}
 		h.publish(1 + h.random.IntN(20))
-		h.faulty.keeps(func() { h.must(h.commitAnew(h.hubs[0])) }) // leaves pages that are to be removed
+		h.faulty.withoutRemovals(func() { h.must(h.commitAnew(faultyHub)) }) // leaves pages to be removed
 		h.learn()
 		if repeats%4 == 3 {
 			h.must(h.unpinAll())
 		}
 		repeats++
 		h.publish(1 + h.random.IntN(20))
-		h.faulty.set(n, fault)
+		h.faulty.arm(n, fault)
 		err := op(h)
-		calls, met = h.faulty.heal()
+		calls, met = h.faulty.disarm()
 		if err != nil && (!met || !planned(err)) {
 			t.Fatalf("fault %d at call %d: %v", fault, n, err)
 		}
 		h.check()
-		h.must(h.commit(h.hubs[1]))
+		h.must(h.commit(soundHub))
 		h.learn()
-		if !met && calls < 2 {
-			t.Fatalf("the operation makes only %d calls", calls)
+		if !met && calls < 1 {
+			t.Fatalf("calls of the operation: got %d, want at least 1", calls)
 		}
 		return calls, met
 	}
@@ -122,7 +119,7 @@ func eachCall(t *testing.T, h *history, op func(h *history) error) {
 		return
 	}
 	for fault := range faults {
-		for n, step := part(int(fault)); ; n += step {
+		for n, step := stride(int(fault)); ; n += step {
 			if _, met := repeat(n, fault); !met {
 				break
 			}
@@ -131,23 +128,22 @@ func eachCall(t *testing.T, h *history, op func(h *history) error) {
 	h.settle()
 }
 
-// planned reports whether an operation may return an error after a planned fault. If the
-// answer to the swap of an attempt is lost, the attempt is over.
+// planned reports whether an operation may return an error after a planned fault.
 func planned(err error) bool {
-	return errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown) || errors.Is(err, inventory.ErrRaced)
+	return errors.Is(err, feed.ErrUnavailable) || errors.Is(err, feed.ErrUnknown)
 }
 
-// History lets two hubs do random operations on an inventory, with faults, and
-// compares all roots with plain maps. seed chooses the operations.
+// History lets two hubs do random operations on an inventory, with faults, and compares all roots with plain
+// maps. seed determines the operations.
 func History(t *testing.T, e Env, seed uint64, steps int) {
 	h := begin(t, e, seed)
 	for range steps {
-		hub := h.hubs[h.random.IntN(len(h.hubs))]
-		if hub == h.hubs[0] && h.random.IntN(3) == 0 {
-			h.faulty.set(h.random.IntN(12), fault(h.random.IntN(int(faults))))
+		hub := h.random.IntN(len(h.hubs))
+		if hub == faultyHub && h.random.IntN(3) == 0 {
+			h.faulty.arm(h.random.IntN(12), fault(h.random.IntN(int(faults))))
 		}
 		err := h.step(hub)
-		if _, met := h.faulty.heal(); err != nil && (!met || !planned(err)) {
+		if _, met := h.faulty.disarm(); err != nil && (!met || !planned(err)) {
 			t.Fatal(err)
 		}
 		h.check()
@@ -157,40 +153,70 @@ func History(t *testing.T, e Env, seed uint64, steps int) {
 
 const set = "set"
 
-// A history is an inventory and what it should hold.
+// A history is an inventory and its expected content.
 type history struct {
 	*testing.T
 	Env
-	ctx     context.Context
-	random  *rand.Rand
-	faulty  *faulty
-	hubs    []*inventory.Inventory // the first one's store is faulty
-	reader  *inventory.Inventory   // with a cache of its own
-	log     []feed.Entry
-	start   feed.Cursor
-	content map[uint64]content // of the roots that are known, by Root.Upto
-	tried   []try              // roots that may have been made since the last check
-	pinned  map[uint64]bool    // roots that have to live
-	pins    int
+	ctx      context.Context
+	random   *rand.Rand
+	faulty   *faulty
+	hubs     [2]hub
+	owner    int // index of the hub with the writer
+	term     uint64
+	reader   *inventory.Inventory // with its own cache
+	log      []feed.Entry
+	start    feed.Cursor
+	content  map[uint64]content // of the known roots, by Root.Upto
+	possible []possibleRoot     // roots that may have been committed since the last check
+	pinned   map[uint64]bool    // roots that must stay
+	pins     int
 }
 
-// A try is a root that a commit may have made.
-type try struct {
+// A hub is a hub of a history.
+type hub struct {
+	inv    *inventory.Inventory
+	writer *inventory.Writer // nil if the hub never had the claim
+}
+
+// The hubs of a history.
+const (
+	faultyHub = iota // its store may be faulty
+	soundHub
+)
+
+// A possibleRoot is a root that a commit may have made.
+type possibleRoot struct {
 	cursor feed.Cursor
 	content
 }
 
 func begin(t *testing.T, e Env, seed uint64) *history {
-	h := &history{T: t, Env: e, ctx: t.Context(), random: rand.New(rand.NewPCG(seed, 12)), content: map[uint64]content{0: {}}, pinned: map[uint64]bool{}}
+	h := &history{T: t, Env: e, ctx: t.Context(), random: rand.New(rand.NewPCG(seed, 12)), owner: -1, content: map[uint64]content{0: {}}, pinned: map[uint64]bool{}}
 	h.must(h.Log.Make(h.ctx, set, feed.Description{}, 1000))
 	state, err := h.Log.State(h.ctx, set)
 	h.must(err)
 	h.start = state.Head
 	h.faulty = newFaulty(e.Store)
 	o := inventory.Options{PageBytes: []int{256, 700, 6128, 1500}[seed%4], Cache: inventory.NewCache(20_000)}
-	h.hubs = []*inventory.Inventory{inventory.New(h.faulty, set, o), inventory.New(e.Store, set, o)}
+	h.hubs[faultyHub].inv = inventory.New(h.faulty, set, o)
+	h.hubs[soundHub].inv = inventory.New(e.Store, set, o)
 	h.reader = inventory.New(e.Store, set, inventory.Options{PageBytes: o.PageBytes, Cache: inventory.NewCache(5_000)})
 	return h
+}
+
+// writer gives a hub the claim, unless it has it, and returns its writer.
+func (h *history) writer(hub int) *inventory.Writer {
+	if h.owner != hub {
+		h.owner = hub
+		h.hubs[hub].writer = h.newWriter(h.hubs[hub].inv)
+	}
+	return h.hubs[hub].writer
+}
+
+// newWriter returns a writer with the next term.
+func (h *history) newWriter(v *inventory.Inventory) *inventory.Writer {
+	h.term++
+	return v.Writer(h.term)
 }
 
 func (h *history) must(err error) {
@@ -200,8 +226,9 @@ func (h *history) must(err error) {
 	}
 }
 
-// step does one random operation.
-func (h *history) step(hub *inventory.Inventory) error {
+// step does a random operation at a hub.
+func (h *history) step(hub int) error {
+	inv := h.hubs[hub].inv
 	switch n := h.random.IntN(100); {
 	case n < 25:
 		h.publish(1 + h.random.IntN(1+h.random.IntN(300)))
@@ -209,15 +236,16 @@ func (h *history) step(hub *inventory.Inventory) error {
 	case n < 45:
 		return h.commit(hub)
 	case n < 60:
-		return h.commitRuns(h.newest(), h.random.IntN(5))(hub)
+		return h.runsCommit(h.newest(), h.random.IntN(5))(h.writer(hub))
 	case n < 65:
 		return h.commitAnew(hub)
 	case n < 70:
-		return h.together()
+		h.commitTwice()
+		return nil
 	case n < 73:
 		return h.forget(hub)
 	case n < 83:
-		return h.pin(hub)
+		return h.pin(inv)
 	case n < 88:
 		return h.unpinAll()
 	case n < 92:
@@ -225,11 +253,11 @@ func (h *history) step(hub *inventory.Inventory) error {
 		if root.Upto == 0 {
 			return nil
 		}
-		return hub.List(h.ctx, root.Upto)
+		return h.writer(hub).List(h.ctx, root.Upto)
 	case n < 95:
-		return hub.SetComplete(h.ctx, h.end(), "")
+		return inv.SetComplete(h.ctx, h.end(), "")
 	case n < 99:
-		return hub.Shrink(h.ctx)
+		return h.writer(hub).Shrink(h.ctx)
 	}
 	return h.reset(hub)
 }
@@ -238,14 +266,14 @@ func (h *history) step(hub *inventory.Inventory) error {
 func (h *history) publish(n int) {
 	changes := make([]resourcesync.Change, n)
 	for i := range changes {
-		changes[i] = someChange(h.random)
+		changes[i] = randomChange(h.random)
 	}
 	a, err := h.Log.Append(h.ctx, set, changelog.Publish{Changes: changes})
 	h.must(err)
 	h.log = append(h.log, feed.NewBatch(set, a[0].After, a[0].Cursor, changes).Entries...)
 }
 
-// end is the cursor of the newest entry.
+// end returns the cursor of the newest entry.
 func (h *history) end() feed.Cursor {
 	if len(h.log) == 0 {
 		return h.start
@@ -259,176 +287,180 @@ func (h *history) newest() inventory.Root {
 	return head.Newest()
 }
 
-// changes are those that a hub commits on top of a root.
+// changes returns changes to commit to a root.
 func (h *history) changes(base inventory.Root) inventory.Changes {
-	behind, to := h.behind(base)
-	return inventory.Changes{Base: base, To: to, Sorted: sorted(behind)}
+	entries, to := h.entriesAfter(base)
+	return inventory.Changes{Base: base, To: to, Sorted: sorted(entries)}
 }
 
-// behind is the log behind a root, or a part of it, and its end.
-func (h *history) behind(base inventory.Root) (behind []feed.Entry, to feed.Cursor) {
-	behind = h.log[base.Cursor.Position:]
-	if len(behind) > 0 && h.random.IntN(3) == 0 {
-		behind = behind[:1+h.random.IntN(len(behind))]
+// entriesAfter returns entries of the log after a root, sometimes not all, and the cursor after them.
+func (h *history) entriesAfter(base inventory.Root) (entries []feed.Entry, to feed.Cursor) {
+	entries = h.log[base.Cursor.Position:]
+	if len(entries) > 0 && h.random.IntN(3) == 0 {
+		entries = entries[:1+h.random.IntN(len(entries))]
 	}
 	to = base.Cursor
-	if len(behind) > 0 {
-		to = behind[len(behind)-1].Cursor
+	if len(entries) > 0 {
+		to = entries[len(entries)-1].Cursor
 	}
 	if to.IsZero() {
 		to = h.start
 	}
-	h.tried = append(h.tried, try{to, h.content[base.Upto].with(behind)})
-	return behind, to
+	h.expect(to, h.content[base.Upto].with(entries))
+	return entries, to
 }
 
-// commitRuns returns a function that commits the log after a root, as some runs
-// and the rest.
-func (h *history) commitRuns(base inventory.Root, runs int) func(hub *inventory.Inventory) error {
-	behind, to := h.behind(base)
-	pieces := make([]int, runs)
-	for i := range pieces {
-		pieces[i] = h.random.IntN(len(behind) + 1)
+// expect records a root that may be committed from now on.
+func (h *history) expect(cursor feed.Cursor, c content) {
+	h.possible = append(h.possible, possibleRoot{cursor, c})
+}
+
+// runsCommit returns a function that commits the log after a root, as n runs and the rest.
+func (h *history) runsCommit(base inventory.Root, n int) func(w *inventory.Writer) error {
+	entries, to := h.entriesAfter(base)
+	ends := make([]int, n)
+	for i := range ends {
+		ends[i] = h.random.IntN(len(entries) + 1)
 	}
-	slices.Sort(pieces)
-	return func(hub *inventory.Inventory) error {
-		runs, err := hub.NewRuns(h.ctx, base)
+	slices.Sort(ends)
+	return func(w *inventory.Writer) error {
+		runs, err := w.NewRuns(h.ctx, base)
 		from := 0
-		for _, upto := range pieces {
+		for _, to := range ends {
 			if err == nil {
-				err = runs.Add(h.ctx, sorted(behind[from:upto]), nil)
+				err = runs.Add(h.ctx, sorted(entries[from:to]), nil)
 			}
-			from = upto
+			from = to
 		}
 		if err == nil {
-			_, err = hub.Commit(h.ctx, inventory.Changes{Base: base, To: to, Runs: runs, Sorted: sorted(behind[from:])})
+			_, err = w.Commit(h.ctx, inventory.Changes{Base: base, To: to, Runs: runs, Sorted: sorted(entries[from:])})
 		}
 		return err
 	}
 }
 
-func (h *history) commit(hub *inventory.Inventory) error {
-	_, err := hub.Commit(h.ctx, h.changes(h.newest()))
+func (h *history) commit(hub int) error {
+	_, err := h.writer(hub).Commit(h.ctx, h.changes(h.newest()))
 	return err
 }
 
-func (h *history) commitAnew(hub *inventory.Inventory) error {
-	h.tried = append(h.tried, try{h.end(), content{}.with(h.log)})
-	_, err := hub.Commit(h.ctx, inventory.Changes{Base: h.newest(), Anew: true, To: h.end(), Sorted: sorted(h.log), Incomplete: "a test"})
+func (h *history) commitAnew(hub int) error {
+	h.expect(h.end(), content{}.with(h.log))
+	_, err := h.writer(hub).Commit(h.ctx, inventory.Changes{Base: h.newest(), Anew: true, To: h.end(), Sorted: sorted(h.log), Incomplete: "a test"})
 	return err
 }
 
-// forget goes back to a cursor, as if the log had lost what is behind it.
-func (h *history) forget(hub *inventory.Inventory) error {
+// forget reverts to an older cursor, as if the log had lost its newest entries.
+func (h *history) forget(hub int) error {
 	base, to := h.newest(), h.start
 	if base.Cursor.Position > 0 {
 		if n := h.random.Uint64N(base.Cursor.Position); n > 0 {
 			to = h.log[n-1].Cursor
 		}
 	}
-	h.tried = append(h.tried, try{to, h.content[base.Upto].without(to.Position)})
-	_, err := hub.Forget(h.ctx, base, to, "a test")
+	h.expect(to, h.content[base.Upto].without(to.Position))
+	_, err := h.writer(hub).Forget(h.ctx, base, to, "a test")
 	return err
 }
 
-func (h *history) pin(hub *inventory.Inventory) error {
+func (h *history) pin(v *inventory.Inventory) error {
 	h.pins++
-	root, err := hub.Pin(h.ctx, 0, fmt.Sprint("reader ", h.pins), time.Hour)
+	root, err := v.Pin(h.ctx, 0, fmt.Sprint("reader ", h.pins), time.Hour)
 	if err == nil && root.Upto > 0 {
 		h.pinned[root.Upto] = true
 	}
 	return err
 }
 
-// unpinAll removes all pins, even unknown ones.
+// unpinAll removes all pins.
 func (h *history) unpinAll() error {
 	_, head, err := h.reader.Load(h.ctx)
 	h.must(err)
 	for _, k := range head.Roots {
 		for _, p := range k.Pins {
-			h.must(h.hubs[1].Unpin(h.ctx, k.Upto, p.Holder))
+			h.must(h.hubs[soundHub].inv.Unpin(h.ctx, k.Upto, p.Holder))
 		}
 	}
 	clear(h.pinned)
 	return nil
 }
 
-func (h *history) reset(hub *inventory.Inventory) error {
-	err := hub.Reset(h.ctx, "a test")
+// shrink returns a function that drops roots and removes pages.
+func shrink(h *history) func(w *inventory.Writer) error {
+	return func(w *inventory.Writer) error { return errors.Join(w.Shrink(h.ctx), w.Sweep(h.ctx)) }
+}
+
+func (h *history) reset(hub int) error {
+	err := h.writer(hub).Reset(h.ctx, "a test")
 	if _, head, lerr := h.reader.Load(h.ctx); lerr == nil && len(head.Roots) == 0 {
 		clear(h.pinned)
 	}
 	return err
 }
 
-// learn notes what the kept roots should hold.
+// learn determines the expected content of the roots.
 func (h *history) learn() *inventory.Head {
 	h.Helper()
 	_, head, err := h.reader.Load(h.ctx)
 	h.must(err)
-	lives := map[uint64]content{0: {}}
+	all := map[uint64]content{0: {}}
 	for _, k := range head.Roots {
 		want, known := h.content[k.Upto]
 		if !known {
-			i := slices.IndexFunc(h.tried, func(t try) bool { return t.cursor == k.Cursor })
+			i := slices.IndexFunc(h.possible, func(r possibleRoot) bool { return r.cursor == k.Cursor })
 			if i < 0 {
-				h.Fatalf("nobody has made root %d at %v", k.Upto, k.Cursor)
+				h.Fatalf("unexpected root %d at %v", k.Upto, k.Cursor)
 			}
-			want = h.tried[i].content
+			want = h.possible[i].content
 		}
-		lives[k.Upto] = want
+		all[k.Upto] = want
 	}
-	h.content, h.tried = lives, nil
+	h.content, h.possible = all, nil
 	return head
 }
 
-// check compares all kept roots with what they should hold, and looks for pages that are
-// missing or in no root.
+// check compares all roots with their expected content, and verifies their pages.
 func (h *history) check() {
 	h.Helper()
 	head := h.learn()
 	if len(head.Roots) > inventory.MaxRoots {
-		h.Fatalf("%d roots live", len(head.Roots))
+		h.Fatalf("roots: got %d, want at most %d", len(head.Roots), inventory.MaxRoots)
 	}
 	for _, k := range head.Roots {
 		if err := h.content[k.Upto].check(h.ctx, h.reader.Tree(k.Root), h.random); err != nil {
 			h.Fatalf("root %d at %v: %v", k.Upto, k.Cursor, err)
 		}
 	}
-	h.alive(head)
+	h.checkPinned(head)
 	h.must(h.reader.Check(h.ctx))
 }
 
-// alive checks that pinned roots are kept, unless there are too many.
-func (h *history) alive(head *inventory.Head) {
+// checkPinned checks that no pinned root was dropped, unless there were too many.
+func (h *history) checkPinned(head *inventory.Head) {
 	h.Helper()
 	for upto := range h.pinned {
 		if slices.ContainsFunc(head.Roots, func(k inventory.Kept) bool { return k.Upto == upto }) {
 			continue
 		}
 		if len(head.Roots) < inventory.MaxRoots {
-			h.Fatalf("root %d was pinned and lives no more", upto)
+			h.Fatalf("root %d was dropped although it was pinned", upto)
 		}
 		delete(h.pinned, upto)
 	}
 }
 
-// settle lets the inventory come to rest. Then the store has the pages of the newest
-// root, and of those of the Resource List, and no others.
+// settle removes what is not needed. Then the store has the pages of the newest root and of the roots of
+// Resource Lists, and no others.
 func (h *history) settle() {
 	h.Helper()
 	h.must(h.unpinAll())
-	h.must(h.commit(h.hubs[1]))
-	h.must(h.hubs[1].Shrink(h.ctx))
-	h.must(h.hubs[1].Sweep(h.ctx))
+	h.must(h.commit(soundHub))
+	h.must(shrink(h)(h.writer(soundHub)))
 	h.check()
 	rec, head, err := h.reader.Load(h.ctx)
 	h.must(err)
-	if rec.Attempt != 0 || head.Garbage != 0 {
-		h.Fatalf("an inventory at rest has the head %s", rec.Head)
-	}
-	if len(head.Roots) > 3 {
-		h.Fatalf("%d roots live without a pin", len(head.Roots))
+	if len(head.Roots) > 3 || head.Garbage != 0 {
+		h.Fatalf("settled inventory: got %d roots and garbage %d, want at most 3 and 0", len(head.Roots), head.Garbage)
 	}
 	pages := uint64(0)
 	for _, err := range h.Store.Numbers(h.ctx, set, rec.Log.Begin) {
@@ -440,56 +472,55 @@ func (h *history) settle() {
 		most += k.Pages
 	}
 	if least := head.Newest().Pages; pages < least || pages > most {
-		h.Fatalf("the store has %d pages, want %d to %d for %d roots", pages, least, most, len(head.Roots))
+		h.Fatalf("pages of %d roots: got %d, want %d to %d", len(head.Roots), pages, least, most)
 	}
 }
 
-// otherLog tries commits of changes that the log does not hold.
-func otherLog(t *testing.T, e Env) {
+// testAnotherLog commits changes that the log does not hold.
+func testAnotherLog(t *testing.T, e Env) {
 	h := begin(t, e, 2)
-	hub := h.hubs[1]
 	h.publish(100)
-	h.must(h.commit(hub))
+	h.must(h.commit(soundHub))
 	h.check()
-	base := h.newest()
+	w, base := h.writer(soundHub), h.newest()
 	h.publish(50)
+	fails := func(what string, got, want error) {
+		t.Helper()
+		if !errors.Is(got, want) {
+			t.Errorf("%s: got error %v, want %v", what, got, want)
+		}
+	}
 	lost := h.end()
 	lost.Micros++
 	changes := inventory.Changes{Base: base, To: lost, Sorted: sorted(h.log)}
-	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, inventory.ErrLog) {
-		t.Errorf("a commit up to a cursor that the log does not hold: %v", err)
+	commit := func() error {
+		_, err := w.Commit(h.ctx, changes)
+		return err
 	}
-	if err := hub.SetComplete(h.ctx, lost, ""); !errors.Is(err, inventory.ErrLog) {
-		t.Errorf("complete as of a cursor that the log does not hold: %v", err)
-	}
+	fails("commit up to a lost cursor", commit(), inventory.ErrLog)
+	fails("complete as of a lost cursor", w.SetComplete(h.ctx, lost, ""), inventory.ErrLog)
 	h.check()
 	changes.To = h.end()
 	h.must(h.Log.Delete(h.ctx, set))
-	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, feed.ErrNoSet) {
-		t.Errorf("a commit to a set that was deleted: %v", err)
-	}
+	fails("commit to a deleted set", commit(), feed.ErrNoSet)
 	h.must(h.Log.Make(h.ctx, set, feed.Description{}, 1000))
-	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, inventory.ErrLog) {
-		t.Errorf("a commit on top of a root of the set before: %v", err)
-	}
+	fails("commit to a root of the earlier set", commit(), inventory.ErrLog)
 	changes.Base = inventory.Root{}
-	if _, err := hub.Commit(h.ctx, changes); !errors.Is(err, inventory.ErrLog) {
-		t.Errorf("a commit of changes of the set before: %v", err)
+	fails("commit of changes of the earlier set", commit(), inventory.ErrLog)
+	if _, head, err := w.Load(h.ctx); err != nil || len(head.Roots) > 0 {
+		t.Errorf("recreated set: got %v, %v, want no roots", head, err)
 	}
-	if _, head, err := hub.Load(h.ctx); err != nil || len(head.Roots) > 0 {
-		t.Errorf("the set made anew has roots: %v, %v", head, err)
-	}
-	h.must(hub.Check(h.ctx))
+	h.must(w.Check(h.ctx))
 }
 
-// gone reads a tree whose pages were removed, and a tree that lost a page.
-func gone(t *testing.T, e Env) {
+// testMissingPages reads a tree whose pages were removed, and a tree that lost a page.
+func testMissingPages(t *testing.T, e Env) {
 	h := begin(t, e, 0)
 	h.publish(300)
-	h.must(h.commit(h.hubs[1]))
+	h.must(h.commit(soundHub))
 	old := h.newest()
 	h.check()
-	h.must(h.commitAnew(h.hubs[1]))
+	h.must(h.commitAnew(soundHub))
 	h.check()
 	walk := func(root inventory.Root) (err error) {
 		for _, err = range inventory.New(e.Store, set, inventory.Options{}).Tree(root).Walk(h.ctx, inventory.Range{}) {
@@ -497,10 +528,10 @@ func gone(t *testing.T, e Env) {
 		return err
 	}
 	if err := walk(old); !errors.Is(err, feed.ErrGone) {
-		t.Errorf("reading a root that lives no more: %v", err)
+		t.Errorf("walk of a dropped root: got error %v, want %v", err, feed.ErrGone)
 	}
-	if _, err := h.hubs[1].Pin(h.ctx, old.Upto, "late", time.Hour); !errors.Is(err, feed.ErrGone) {
-		t.Errorf("pinning a root that lives no more: %v", err)
+	if _, err := h.reader.Pin(h.ctx, old.Upto, "late", time.Hour); !errors.Is(err, feed.ErrGone) {
+		t.Errorf("pin of a dropped root: got error %v, want %v", err, feed.ErrGone)
 	}
 	root := h.newest()
 	for range 3 {
@@ -510,20 +541,32 @@ func gone(t *testing.T, e Env) {
 			numbers = append(numbers, n)
 		}
 		lost := numbers[h.random.IntN(len(numbers))]
-		h.must(e.Store.Remove(h.ctx, set, root.Begin, []uint64{lost}))
+		RemovePages(t, e.Store, set, lost)
 		if err := walk(root); !errors.Is(err, inventory.ErrDamaged) {
-			t.Errorf("reading a root of which page %d was lost: %v", lost, err)
+			t.Errorf("walk without page %d: got error %v, want %v", lost, err, inventory.ErrDamaged)
 		}
 		if err := h.reader.Check(h.ctx); !errors.Is(err, inventory.ErrDamaged) {
-			t.Errorf("checking an inventory of which page %d was lost: %v", lost, err)
+			t.Errorf("check without page %d: got error %v, want %v", lost, err, inventory.ErrDamaged)
 		}
-		h.must(h.reset(h.hubs[1]))
-		h.must(h.commitAnew(h.hubs[1]))
+		h.must(h.reset(soundHub))
+		h.must(h.commitAnew(soundHub))
 		h.check()
 		root = h.newest()
 	}
 	h.must(h.Log.Delete(h.ctx, set))
 	if err := walk(root); !errors.Is(err, feed.ErrGone) {
-		t.Errorf("reading a set that was deleted: %v", err)
+		t.Errorf("walk of a deleted set: got error %v, want %v", err, feed.ErrGone)
+	}
+}
+
+// RemovePages removes pages of a set, to damage its inventory.
+func RemovePages(t testing.TB, s inventory.Store, set string, numbers ...uint64) {
+	t.Helper()
+	r, err := s.Load(t.Context(), set)
+	if err == nil {
+		err = s.Remove(t.Context(), set, r.Log.Begin, r.Term, numbers)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }

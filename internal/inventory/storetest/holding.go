@@ -11,7 +11,7 @@ import (
 // cursor.
 func Holding(t testing.TB, o inventory.Options, at feed.Cursor, entries []feed.Entry) *inventory.State {
 	t.Helper()
-	v := inventory.New(inventory.NewMemory(), "set", o)
+	v := inventory.New(inventory.NewMemory(), "set", o).Writer(1)
 	root, err := v.Commit(t.Context(), inventory.Changes{To: at, Sorted: func(yield func(*feed.Entry) bool) {
 		for i := range entries {
 			if !yield(&entries[i]) {

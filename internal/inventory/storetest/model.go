@@ -18,8 +18,7 @@ import (
 	"github.com/rshub/rshub/resourcesync"
 )
 
-// A content is what a root should hold: the plain map that an inventory is compared
-// with.
+// A content is the expected content of a root, as a plain map.
 type content map[string]feed.Entry
 
 // with returns the content after some entries of the log.
@@ -59,7 +58,7 @@ func sorted(entries []feed.Entry) iter.Seq[*feed.Entry] {
 	}
 }
 
-// check compares all that a tree answers with the content.
+// check compares the results of all methods of a tree with the content.
 func (c content) check(ctx context.Context, t *inventory.Tree, r *rand.Rand) error {
 	locs := slices.Sorted(maps.Keys(c))
 	n := 0
@@ -68,21 +67,21 @@ func (c content) check(ctx context.Context, t *inventory.Tree, r *rand.Rand) err
 			return fmt.Errorf("walk: %w", err)
 		}
 		if n == len(locs) || e.Change.Loc != locs[n] {
-			return fmt.Errorf("walk: resource %d is %q", n, e.Change.Loc)
+			return fmt.Errorf("walk: got unexpected resource %q at index %d", e.Change.Loc, n)
 		}
 		if want := c[locs[n]]; !reflect.DeepEqual(*e, want) {
-			return fmt.Errorf("walk: resource %+v, want %+v", *e, want)
+			return fmt.Errorf("walk: got %+v, want %+v", *e, want)
 		}
 		n++
 	}
 	if n != len(locs) {
-		return fmt.Errorf("walk: %d resources of %d", n, len(locs))
+		return fmt.Errorf("walk: got %d resources, want %d", n, len(locs))
 	}
 	if got, want := t.Root().Tally, c.tally(locs); got != want {
-		return fmt.Errorf("the tally of the root is %+v, want %+v", got, want)
+		return fmt.Errorf("tally of the root: got %+v, want %+v", got, want)
 	}
 	for range 3 {
-		if err := c.checkRange(ctx, t, locs, someRange(r, locs)); err != nil {
+		if err := c.checkRange(ctx, t, locs, randomRange(r, locs)); err != nil {
 			return err
 		}
 	}
@@ -101,8 +100,8 @@ func (c content) tally(locs []string) (sum digest.Tally) {
 	return sum
 }
 
-// someRange returns a range whose ends are locs, between locs, or open.
-func someRange(r *rand.Rand, locs []string) inventory.Range {
+// randomRange returns a range whose ends are at locs, between locs, or open.
+func randomRange(r *rand.Rand, locs []string) inventory.Range {
 	end := func() string {
 		if len(locs) == 0 || r.IntN(8) == 0 {
 			return ""
@@ -144,15 +143,15 @@ func (c content) checkRange(ctx context.Context, t *inventory.Tree, locs []strin
 		got = append(got, strings.Clone(e.Change.Loc))
 	}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("walk %q: %d resources of %d", r, len(got), len(want))
+		return fmt.Errorf("walk %q: got %d resources, want %d", r, len(got), len(want))
 	}
 	if tally, err := t.Tally(ctx, r); err != nil || tally != c.tally(want) {
-		return fmt.Errorf("the tally of %q is of %d resources (%v), or the sums differ; want %d", r, tally.Count, err, len(want))
+		return fmt.Errorf("tally of %q: got %d resources, error %v, or wrong sums; want %d", r, tally.Count, err, len(want))
 	}
 	place, _ := slices.BinarySearch(locs, r.From)
 	loc, ok, err := t.Nth(ctx, uint64(place))
 	if err != nil || ok != (place < len(locs)) || ok && loc != locs[place] {
-		return fmt.Errorf("resource %d is %q (%v, %v)", place, loc, ok, err)
+		return fmt.Errorf("Nth(%d) = %q, %v, %v", place, loc, ok, err)
 	}
 	return nil
 }
@@ -161,7 +160,7 @@ func (c content) checkRange(ctx context.Context, t *inventory.Tree, locs []strin
 func (c content) checkFind(ctx context.Context, t *inventory.Tree, r *rand.Rand) error {
 	var locs []string
 	for range r.IntN(60) {
-		locs = append(locs, someLoc(r))
+		locs = append(locs, randomLoc(r))
 	}
 	slices.Sort(locs)
 	locs = slices.Compact(locs)
@@ -180,17 +179,17 @@ func (c content) checkFind(ctx context.Context, t *inventory.Tree, r *rand.Rand)
 			continue
 		}
 		if len(found) == 0 || !reflect.DeepEqual(found[0], want) {
-			return fmt.Errorf("find %q: got the rest %+v, want %+v", loc, found, want)
+			return fmt.Errorf("find %q: got %+v, want %+v", loc, found, want)
 		}
 		found = found[1:]
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("found %q, which does not exist", found[0].Change.Loc)
+		return fmt.Errorf("find: got %q, which does not exist", found[0].Change.Loc)
 	}
 	if len(locs) > 0 {
 		want, exists := c[locs[0]]
 		if e, ok, err := t.Get(ctx, locs[0]); err != nil || ok != exists || ok && !reflect.DeepEqual(e, want) {
-			return fmt.Errorf("get %q: %+v, %v, %v", locs[0], e, ok, err)
+			return fmt.Errorf("Get(%q) = %+v, %v, %v", locs[0], e, ok, err)
 		}
 	}
 	return nil
@@ -210,14 +209,13 @@ func (c content) checkNewer(ctx context.Context, t *inventory.Tree, locs []strin
 		}
 	}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("newer than %d: %d resources of %d", position, len(got), len(want))
+		return fmt.Errorf("newer than %d: got %d resources, want %d", position, len(got), len(want))
 	}
 	return nil
 }
 
-// someLoc returns one of some hundred locs: short ones, long ones, and many with the same
-// long prefix.
-func someLoc(r *rand.Rand) string {
+// randomLoc returns one of a few hundred locs: short, long, and many with the same long prefix.
+func randomLoc(r *rand.Rand) string {
 	n := r.IntN(400)
 	switch {
 	case n < 8:
@@ -228,15 +226,15 @@ func someLoc(r *rand.Rand) string {
 	return fmt.Sprintf("urn:%x", n*7919)
 }
 
-// someChange returns a change of some kind.
-func someChange(r *rand.Rand) resourcesync.Change {
-	c := resourcesync.Change{Loc: someLoc(r), Change: resourcesync.Updated}
+// randomChange returns a change of a random kind.
+func randomChange(r *rand.Rand) resourcesync.Change {
+	c := resourcesync.Change{Loc: randomLoc(r), Change: resourcesync.Updated}
 	switch r.IntN(10) {
 	case 0, 1, 2:
 		return resourcesync.Change{Loc: c.Loc, Change: resourcesync.Deleted}
 	case 3:
 		c.Change = resourcesync.Created
-		return c // nothing else is known
+		return c // with no other data
 	case 4:
 		c.Datetime = time.Unix(1_700_000_000, 5).UTC()
 		c.Links = []resourcesync.Link{{Rel: "describedby", Href: "https://example.org/about", Hash: "md5:00"}}

@@ -9,92 +9,97 @@ import (
 	"github.com/rshub/rshub/internal/inventory"
 )
 
-// together lets two hubs commit at once. At most one of them succeeds.
-func (h *history) together() error {
+// commitTwice lets two hubs commit to the same root at the same time, because a hub does not know yet that its
+// claim was lost. At most one of them succeeds.
+func (h *history) commitTwice() {
 	base := h.newest()
-	commits := []func(*inventory.Inventory) error{h.commitRuns(base, h.random.IntN(3)), h.commitRuns(base, h.random.IntN(3))}
+	commits := []func(*inventory.Writer) error{h.runsCommit(base, h.random.IntN(3)), h.runsCommit(base, h.random.IntN(3))}
+	writers := []*inventory.Writer{h.newWriter(h.hubs[faultyHub].inv), h.newWriter(h.hubs[soundHub].inv)}
+	h.owner = -1
 	errs := make([]error, 2)
 	var wg sync.WaitGroup
-	for i := range commits {
-		wg.Go(func() { errs[i] = commits[i](h.hubs[i]) })
+	for i, commit := range commits {
+		wg.Go(func() { errs[i] = commit(writers[i]) })
 	}
 	wg.Wait()
 	if errs[0] == nil && errs[1] == nil {
-		h.Fatal("two commits on top of the same root both succeeded")
+		h.Fatal("two commits to the same root have succeeded")
 	}
 	for i, err := range errs {
-		if err != nil && !errors.Is(err, inventory.ErrRaced) && (i == 1 || !planned(err)) {
-			h.Fatalf("one of two commits: %v", err)
+		if err != nil && !errors.Is(err, inventory.ErrFenced) && (i == soundHub || !planned(err)) {
+			h.Fatalf("commit %d of 2: %v", i+1, err)
 		}
 	}
-	return nil
 }
 
-// meanwhile is what another hub does to an inventory while one commits.
-var meanwhile = []struct {
-	name string
-	do   func(h *history, hub *inventory.Inventory) func() error
+// concurrent are operations of another hub during a commit. Those of a writer have a higher term.
+var concurrent = []struct {
+	name    string
+	prepare func(h *history, hub *inventory.Inventory) func() error
 }{
-	{"another", func(h *history, hub *inventory.Inventory) func() error {
-		changes := h.changes(h.newest())
+	{"another commit", func(h *history, hub *inventory.Inventory) func() error {
+		changes, w := h.changes(h.newest()), h.newWriter(hub)
 		return func() error {
-			_, err := hub.Commit(h.ctx, changes)
+			_, err := w.Commit(h.ctx, changes)
 			return err
 		}
 	}},
-	{"another, of runs", func(h *history, hub *inventory.Inventory) func() error {
-		commit := h.commitRuns(h.newest(), 2)
-		return func() error { return commit(hub) }
+	{"a commit of runs", func(h *history, hub *inventory.Inventory) func() error {
+		commit, w := h.runsCommit(h.newest(), 2), h.newWriter(hub)
+		return func() error { return commit(w) }
 	}},
 	{"a pin", func(h *history, hub *inventory.Inventory) func() error { return func() error { return h.pin(hub) } }},
-	{"a shrinking", func(h *history, hub *inventory.Inventory) func() error {
-		return func() error { return errors.Join(hub.Shrink(h.ctx), hub.Sweep(h.ctx)) }
+	{"a shrink", func(h *history, hub *inventory.Inventory) func() error {
+		w := h.newWriter(hub)
+		return func() error { return shrink(h)(w) }
 	}},
 	{"a reset", func(h *history, hub *inventory.Inventory) func() error {
-		return func() error { return hub.Reset(h.ctx, "a test") }
+		w := h.newWriter(hub)
+		return func() error { return w.Reset(h.ctx, "a test") }
 	}},
 }
 
-// interleave stops a commit of runs before each of its calls in turn, or before one in four
-// if the test is short. Then another hub works until one of its own calls. Then the commit
-// runs to its end, and after it the other hub.
-func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.Inventory) func() error) {
+// testInterleaved pauses a commit of runs before each of its calls in turn, or before one in four if the test is
+// short. In the meantime another hub works, up to one of its own calls. Then the commit runs to its end, and after
+// it the other hub.
+func testInterleaved(t *testing.T, h *history, prepare func(h *history, hub *inventory.Inventory) func() error) {
 	gates := []*gate{newGate(h.Store), newGate(h.Store)}
 	var hubs []*inventory.Inventory
 	for _, g := range gates {
 		hubs = append(hubs, inventory.New(g, set, inventory.Options{}))
 	}
-	stride := 1
+	every := 1
 	if testing.Short() {
-		stride = 4 // no multiple of 3, so second takes each of its cases
+		every = 4 // no multiple of 3, so that second has each of its cases
 	}
-	for first, over := 0, false; !over; first += stride {
-		for second, step := part(first); ; second += step {
+	for first, done := 0, false; !done; first += every {
+		for second, step := stride(first); ; second += step {
 			h.publish(30)
-			h.must(h.commit(h.hubs[1]))
+			h.must(h.commit(soundHub))
 			h.learn()
 			switch second % 3 {
-			case 0: // an older root lives
-				h.must(h.pin(h.hubs[1]))
-			case 1: // one has to die
+			case 0: // an older root stays
+				h.must(h.pin(h.hubs[soundHub].inv))
+			case 1: // an older root is dropped
 				h.must(h.unpinAll())
-			case 2: // there is none
-				h.must(h.reset(h.hubs[1]))
+			case 2: // there is no root
+				h.must(h.reset(soundHub))
 			}
 			h.publish(20)
-			ours, do := h.commitRuns(h.newest(), 2), other(h, hubs[1])
-			commit := gates[0].run(first, func() error { return ours(hubs[0]) })
-			act := gates[1].run(second, do)
-			errs := []error{commit.finish(), act.finish()}
-			for _, err := range errs {
-				if err != nil && !errors.Is(err, inventory.ErrRaced) && !errors.Is(err, feed.ErrGone) {
-					t.Fatalf("stopped at calls %d and %d: %v", first, second, err)
+			commit, w := h.runsCommit(h.newest(), 2), h.newWriter(hubs[0])
+			operation := prepare(h, hubs[1])
+			h.owner = -1
+			ours := gates[0].start(first, func() error { return commit(w) })
+			theirs := gates[1].start(second, operation)
+			for _, err := range []error{ours.finish(), theirs.finish()} {
+				if err != nil && !errors.Is(err, inventory.ErrFenced) && !errors.Is(err, feed.ErrGone) {
+					t.Fatalf("paused at calls %d and %d: %v", first, second, err)
 				}
 			}
 			clear(h.pinned) // a reset may have dropped them
 			h.check()
-			over = commit.passed
-			if over || act.passed {
+			done = ours.passed
+			if done || theirs.passed {
 				break
 			}
 		}
@@ -102,56 +107,56 @@ func interleave(t *testing.T, h *history, other func(h *history, hub *inventory.
 	h.settle()
 }
 
-// A gate is a store that stops a run before one of its calls.
+// A gate is a store that pauses an operation before one of its calls.
 type gate struct {
-	hooked
-	left    int
-	stopped chan struct{}
-	resume  chan struct{}
+	hookedStore
+	left   int // calls until the pause
+	paused chan struct{}
+	resume chan struct{}
 }
 
 func newGate(s inventory.Store) *gate {
 	g := &gate{}
-	g.hooked = hooked{s, func(do func() error) error {
+	g.hookedStore = hookedStore{s, func(do func() error) error {
 		g.pass()
 		return do()
 	}, func(n int) int { return n }}
 	return g
 }
 
-// A gated is a run that is stopped at a gate, or has passed it.
-type gated struct {
+// An operation is paused at a gate, or has passed it.
+type operation struct {
 	gate   *gate
-	passed bool // it was over before it came to the call
+	passed bool // whether it has ended before the call
 	result chan error
 	err    error
 }
 
-// run starts do, and stops it before its call number n+1, or at its end.
-func (g *gate) run(n int, do func() error) *gated {
-	g.left, g.stopped, g.resume = n, make(chan struct{}), make(chan struct{})
-	r := &gated{gate: g, result: make(chan error, 1)}
-	go func() { r.result <- do() }()
+// start starts an operation, and returns when it pauses before call n, counted from 0, or has ended.
+func (g *gate) start(n int, do func() error) *operation {
+	g.left, g.paused, g.resume = n, make(chan struct{}), make(chan struct{})
+	o := &operation{gate: g, result: make(chan error, 1)}
+	go func() { o.result <- do() }()
 	select {
-	case <-g.stopped:
-	case r.err = <-r.result:
-		r.passed = true
+	case <-g.paused:
+	case o.err = <-o.result:
+		o.passed = true
 	}
-	return r
+	return o
 }
 
-// finish lets a run go on, and returns its error.
-func (r *gated) finish() error {
-	if !r.passed {
-		close(r.gate.resume)
-		r.err = <-r.result
+// finish resumes the operation, waits for its end, and returns its error.
+func (o *operation) finish() error {
+	if !o.passed {
+		close(o.gate.resume)
+		o.err = <-o.result
 	}
-	return r.err
+	return o.err
 }
 
 func (g *gate) pass() {
 	if g.left--; g.left == -1 {
-		close(g.stopped)
+		close(g.paused)
 		<-g.resume
 	}
 }

@@ -125,7 +125,7 @@ func (s *site) commit(changes ...resourcesync.Change) feed.Cursor {
 		entries = append(entries, &feed.Entry{Cursor: feed.Cursor{Position: s.root.Cursor.Position + 1 + uint64(i), Micros: to.Micros - 1}, Change: c})
 	}
 	slices.SortFunc(entries, func(a, b *feed.Entry) int { return strings.Compare(a.Change.Loc, b.Change.Loc) })
-	root, err := s.inventory.Commit(s.Context(), inventory.Changes{Base: s.root, To: to, Sorted: slices.Values(entries)})
+	root, err := s.inventory.Writer(1).Commit(s.Context(), inventory.Changes{Base: s.root, To: to, Sorted: slices.Values(entries)})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -1,0 +1,298 @@
+package reader
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/storetest"
+)
+
+// TestBaselines starts a baseline with each of many commits, and reads the first one for longer than an hour.
+func TestBaselines(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 50, func(t *testing.T, w *world) {
+		a, _ := w.running(Options{})
+		w.commit()
+		first := w.got(a.Baseline(t.Context(), "a"))
+		at := first.Cursor()
+		for range 30 {
+			w.log.Publish("a", many(50)...)
+			w.commit()
+			if p := w.check(a.Baseline(t.Context(), "a")); p.Cursor() != at {
+				t.Fatalf("Baseline() is at %v, want %v, which another reader has pinned", p.Cursor(), at)
+			}
+			if n := len(w.roots()); n > inventory.MaxRoots {
+				t.Fatalf("got %d roots, want %d at most", n, inventory.MaxRoots)
+			}
+			w.pass(10 * time.Second)
+		}
+
+		b := w.reader(Options{}) // continues at another hub
+		p := w.check(b.BaselineAt(t.Context(), "a", at))
+		loc, ok, err := p.Nth(t.Context(), 7)
+		w.ok(err)
+		if before, err := p.Tally(t.Context(), inventory.Range{To: loc}); err != nil || before.Count != 7 || !ok {
+			t.Errorf("Nth(7) = %q, %v with %d resources before it, %v", loc, ok, before.Count, err)
+		}
+
+		w.pass(joinPeriod)
+		w.log.Publish("a", many(50)...)
+		newest := w.commit().Cursor
+		if p := w.check(a.Baseline(t.Context(), "a")); p.Cursor() != newest {
+			t.Errorf("Baseline() is at %v, want %v: the other root is old", p.Cursor(), newest)
+		}
+		for range 40 {
+			w.compare(first)
+			w.pass(time.Minute)
+			w.log.Publish("a", many(50)...)
+			w.commit()
+		}
+		w.pass(10 * time.Minute) // its hour ends
+		w.log.Publish("a", many(50)...)
+		w.commit()
+		if n := len(w.roots()); n != 1 {
+			t.Errorf("after an hour: got %d roots, want 1", n)
+		}
+		w.fails("BaselineAt() of a dropped root", feed.ErrGone)(a.BaselineAt(t.Context(), "a", at))
+		for _, err := range first.Walk(t.Context(), inventory.Range{}) {
+			if err != nil {
+				w.fails("Walk() of a dropped root", feed.ErrGone)(nil, err)
+			}
+		}
+		w.ok(w.inv.Check(t.Context()))
+	})
+}
+
+func TestFirstBaseline(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		resources int
+		prepare   func(w *world)
+		want      error
+		position  uint64
+		requests  int
+	}{
+		{"empty log", 0, nil, nil, 0, 0},
+		{"root in time", 10, func(w *world) { time.AfterFunc(time.Second, func() { w.commit() }) }, nil, 10, 1},
+		{"no root", 10, nil, nil, 0, 1},
+		{"no root of a log without its beginning", 10, func(w *world) { w.log.Trim("a", 5) }, ErrBehind, 0, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, tt.resources, func(t *testing.T, w *world) {
+				if tt.prepare != nil {
+					tt.prepare(w)
+				}
+				p, err := w.reader(Options{}).Baseline(t.Context(), "a")
+				if tt.want != nil {
+					w.fails("Baseline()", tt.want)(p, err)
+				} else if w.check(p, err); p.Cursor().Position != tt.position {
+					t.Errorf("Baseline() is at %v, want position %d", p.Cursor(), tt.position)
+				}
+				if got := w.requested(); len(got) != tt.requests || tt.requests > 0 && got[0] != (request{"a", false}) {
+					t.Errorf("got the requests %v, want %d", got, tt.requests)
+				}
+			})
+		})
+	}
+}
+
+func TestBaselineAt(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		at   func(w *world, roots []inventory.Root) feed.Cursor
+		want error
+	}{
+		{"newest root", func(_ *world, roots []inventory.Root) feed.Cursor { return roots[1].Cursor }, nil},
+		{"older root", func(w *world, roots []inventory.Root) feed.Cursor { return roots[0].Cursor }, nil},
+		{"older root with entries that the log has lost", func(w *world, roots []inventory.Root) feed.Cursor {
+			w.log.Lose("a", 5)
+			rec, head, err := w.inv.Load(w.Context())
+			w.ok(err)
+			_, err = w.inv.Forget(w.Context(), head.Newest(), rec.Log.Head, "lost")
+			w.ok(err)
+			return roots[0].Cursor
+		}, nil},
+		{"zero", func(*world, []inventory.Root) feed.Cursor { return feed.Cursor{} }, nil},
+		{"zero after retention", func(w *world, _ []inventory.Root) feed.Cursor {
+			w.log.Trim("a", 5)
+			return feed.Cursor{}
+		}, feed.ErrGone},
+		{"no root", func(w *world, _ []inventory.Root) feed.Cursor { return w.log.Publish("a", "+y") }, feed.ErrGone},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, 10, func(t *testing.T, w *world) {
+				r := w.reader(Options{})
+				roots := []inventory.Root{w.commit()}
+				w.got(r.Baseline(t.Context(), "a"))
+				w.log.Publish("a", "+x")
+				at := tt.at(w, append(roots, w.commit()))
+				p, err := r.BaselineAt(t.Context(), "a", at)
+				if tt.want != nil {
+					w.fails("BaselineAt()", tt.want)(p, err)
+				} else if w.got(p, err); p.Cursor() != at {
+					t.Errorf("BaselineAt(%v) is at %v", at, p.Cursor())
+				}
+			})
+		})
+	}
+}
+
+// TestChooseRoot starts a baseline while another hub reads an older root.
+func TestChooseRoot(t *testing.T) {
+	const newest = -1
+	for _, tt := range []struct {
+		name  string
+		after func(w *world)
+		want  int // index of the root
+	}{
+		{"few changes", func(w *world) { w.log.Publish("a", many(100)...) }, 0},
+		{"many changes", func(w *world) { w.log.Publish("a", many(joinMin+1)...) }, newest},
+		{"old root", func(w *world) {
+			w.pass(joinPeriod)
+			w.log.Publish("a", "+x")
+		}, newest},
+		{"declared complete", func(w *world) {
+			w.log.Publish("a", "+x")
+			w.ok(w.reader(Options{}).SetComplete(w.Context(), "a", true))
+		}, newest},
+		{"clock of the store set back", func(w *world) {
+			w.store.ahead = -time.Second
+			w.log.Publish("a", "+x")
+		}, newest},
+		{"lost entries", func(w *world) {
+			w.log.Lose("a", 9)
+			w.pass(time.Hour)
+			w.log.Publish("a", many(100)...)
+		}, newest},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, 10, func(t *testing.T, w *world) {
+				other, _ := w.running(Options{})
+				w.commit()
+				w.got(other.Baseline(t.Context(), "a"))
+				tt.after(w)
+				w.commit()
+				roots := w.roots()
+				want := roots[(tt.want+len(roots))%len(roots)].Cursor
+				if p := w.got(w.reader(Options{}).Baseline(t.Context(), "a")); p.Cursor() != want {
+					t.Errorf("Baseline() is at %v, want %v", p.Cursor(), want)
+				}
+			})
+		})
+	}
+}
+
+// TestPins counts the pins of a root over time.
+func TestPins(t *testing.T) {
+	inWorld(t, 50, func(t *testing.T, w *world) {
+		r, stop := w.running(Options{})
+		w.commit()
+		pins := func(when string, want int) {
+			t.Helper()
+			if n := len(w.roots()[0].Pins); n != want {
+				t.Errorf("%s: got %d pins, want %d", when, n, want)
+			}
+		}
+		p := w.got(r.Baseline(t.Context(), "a"))
+		for range 10 {
+			w.pass(time.Minute)
+			pins("in use", 1)
+		}
+		p.Release()
+		w.pass(3 * time.Minute)
+		pins("unused", 0)
+		w.got(r.Baseline(t.Context(), "a"))
+		pins("in use again", 1)
+		stop()
+		pins("stopped", 0)
+	})
+}
+
+// TestPinFullStore reads a root that cannot be pinned, because the store is full.
+func TestPinFullStore(t *testing.T) {
+	inWorld(t, 50, func(t *testing.T, w *world) {
+		w.commit()
+		w.store.onUpdate = func() error { return feed.ErrFull }
+		w.check(w.reader(Options{}).Baseline(t.Context(), "a"))
+	})
+}
+
+// TestPinDroppedRoot drops a root just before a reader pins it.
+func TestPinDroppedRoot(t *testing.T) {
+	inWorld(t, 50, func(t *testing.T, w *world) {
+		w.commit()
+		w.store.onUpdate = func() error {
+			w.store.onUpdate = nil
+			w.log.Publish("a", "+x")
+			w.commit()
+			return nil
+		}
+		if p := w.check(w.reader(Options{}).Baseline(t.Context(), "a")); p.Cursor().Position != 51 {
+			t.Errorf("Baseline() is at %v, want position 51", p.Cursor())
+		}
+	})
+}
+
+// TestPinBetweenPages reads a baseline page by page, without a reader between them, while roots are committed.
+func TestPinBetweenPages(t *testing.T) {
+	inWorld(t, 50, func(t *testing.T, w *world) {
+		r, _ := w.running(Options{})
+		w.commit()
+		at := w.check(r.Baseline(t.Context(), "a")).Cursor()
+		for i := range 90 {
+			w.pass(20 * time.Second)
+			w.log.Publish("a", fmt.Sprint("+x", i))
+			w.commit()
+			w.pass(2 * time.Second)
+			w.check(r.BaselineAt(t.Context(), "a", at))
+		}
+	})
+}
+
+// TestDamage reads damaged pages. The writer is notified, whichever method finds the damage.
+func TestDamage(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		read func(w *world, p *inventory.Pinned) error
+	}{
+		{"Get", func(w *world, p *inventory.Pinned) error {
+			_, _, err := p.Get(w.Context(), "http://example.org/001500")
+			return err
+		}},
+		{"Nth", func(w *world, p *inventory.Pinned) error {
+			_, _, err := p.Nth(w.Context(), 1_500)
+			return err
+		}},
+		{"Walk", func(w *world, p *inventory.Pinned) (err error) {
+			for _, err = range p.Walk(w.Context(), inventory.Range{}) {
+			}
+			return err
+		}},
+		{"Split", func(w *world, p *inventory.Pinned) error {
+			_, err := p.Split(w.Context(), inventory.Prefix("http://example.org/0015"), 4)
+			return err
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, 3_000, func(t *testing.T, w *world) {
+				root := w.commit()
+				var pages []uint64
+				for n, err := range w.store.Numbers(t.Context(), "a", root.Begin) {
+					if w.ok(err); n != root.Page {
+						pages = append(pages, n)
+					}
+				}
+				storetest.RemovePages(t, w.store, "a", pages...)
+				p := w.got(w.reader(Options{}).Baseline(t.Context(), "a"))
+				w.fails(tt.name, inventory.ErrDamaged)(nil, tt.read(w, p))
+				if got := w.requested(); !slices.Contains(got, request{"a", true}) {
+					t.Errorf("got the requests %v, want one because of damage", got)
+				}
+			})
+		})
+	}
+}
