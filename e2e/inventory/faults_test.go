@@ -198,7 +198,7 @@ func plantIn(t *testing.T, store inventory.Store, set string, planted []feed.Ent
 		}
 	}
 	base := head.Newest()
-	if _, err := v.Writer(head.Term+1).Commit(t.Context(), inventory.Changes{Base: base, To: base.Cursor, Sorted: sorted}); err != nil {
+	if _, err := v.Writer(head.Term).Commit(t.Context(), inventory.Changes{Base: base, To: base.Cursor, Sorted: sorted}); err != nil {
 		t.Fatal(err)
 	}
 }
