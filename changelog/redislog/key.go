@@ -17,8 +17,8 @@ import (
 //	                   doubted, written by Tick; secret, and the run of the server that
 //	                   it belongs to, see memory.lua
 //	sets               hash: a field without a value for each set that exists or existed
-//	requests           hash: sets of which hubs need a newer root of the inventory; 1 if a
-//	                   reader has found damage
+//	requests           hash: sets with inventories that readers need newer roots of; 1 if
+//	                   a reader has found damage
 //	{<set>}:set        hash: memory (the identity), size, title, describedby,
 //	                   changelist, begin, log (the part that steps change); described
 //	                   (the id of the call that wrote the description), was (PriorMicros

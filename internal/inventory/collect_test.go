@@ -66,7 +66,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// A loc that is there twice is named, with both places.
+// The error for a duplicate loc names it, with both lines.
 func TestCollectTwice(t *testing.T) {
 	far := make([]string, severalRuns)
 	for i := range far {

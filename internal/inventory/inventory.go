@@ -34,7 +34,7 @@ type Options struct {
 	Damaged func(error)
 }
 
-// An Inventory is the inventory of one set in a Store, for everybody but its Writer. Its methods may be called
+// An Inventory is the inventory of one set in a Store. A Writer commits to it. Its methods may be called
 // concurrently, by this process and by others. They block until the store has responded or ctx is done. For
 // errors, see Store.
 type Inventory struct {

@@ -7,27 +7,26 @@ import (
 	"github.com/rshub/rshub/feed"
 )
 
-// A merging merges sorted runs of changes. If two runs change one resource, the change
-// of the later run comes first.
+// A merging merges sorted runs of changes. If two runs change the same resource, it yields the change of the later
+// run first.
 type merging struct {
 	runs []*mergingRun // a heap
 	err  error         // why it ended early
 }
 
 type mergingRun struct {
-	age   int // how many runs came before
-	entry *feed.Entry
-	next  func() (*feed.Entry, error) // nil at the end
+	age   int                         // number of earlier runs
+	entry *feed.Entry                 // next change
+	next  func() (*feed.Entry, error) // returns the change after entry, or nil at the end
 }
 
-// add adds a run that is newer than those before.
+// add adds a run that is newer than all others.
 func (m *merging) add(next func() (*feed.Entry, error)) {
 	r := &mergingRun{age: len(m.runs), next: next}
 	m.runs = append(m.runs, r)
 }
 
-// all yields all changes in the order of loc. A yielded change is valid only until the
-// next one is asked for.
+// all yields all changes in the order of loc. A change is valid until the next one is yielded.
 func (m *merging) all() iter.Seq[*feed.Entry] {
 	return func(yield func(*feed.Entry) bool) {
 		live := m.runs[:0]
@@ -52,7 +51,7 @@ func (m *merging) all() iter.Seq[*feed.Entry] {
 	}
 }
 
-// advance goes to the next change of a run. It returns false when there is none.
+// advance reads the next change of a run. It returns false at the end and after an error.
 func (m *merging) advance(r *mergingRun) bool {
 	var err error
 	if r.entry, err = r.next(); err != nil {
@@ -63,7 +62,7 @@ func (m *merging) advance(r *mergingRun) bool {
 
 func (m *merging) Len() int      { return len(m.runs) }
 func (m *merging) Swap(i, j int) { m.runs[i], m.runs[j] = m.runs[j], m.runs[i] }
-func (m *merging) Push(any)      {} // nothing is added to the heap
+func (m *merging) Push(any)      {} // never called
 
 func (m *merging) Pop() any {
 	last := m.runs[len(m.runs)-1]

@@ -115,7 +115,7 @@ func history(t *testing.T, seed uint64, steps int) {
 			for _, e := range log[:upto] {
 				older.Add(e)
 			}
-			// What a commit merges leads to the same.
+			// A commit of the changes has the same result.
 			if upto == len(log) {
 				merged := sourcetest.Set{}
 				for i := range base.entries {
@@ -137,7 +137,7 @@ func history(t *testing.T, seed uint64, steps int) {
 				t.Fatal(err)
 			}
 			log = log[upto:]
-		case 2: // what is there comes again
+		case 2: // the same changes again
 			if len(log) > 0 {
 				i := src.IntN(len(log))
 				if err := o.Add(ctx, log[i:i+1+src.IntN(len(log)-i)]); err != nil {
@@ -249,7 +249,7 @@ func TestOverlayDeletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for e := range o.Changes() {
-		t.Fatalf("%+v is to be merged", e)
+		t.Fatalf("Changes() yields %+v, want no such change", e)
 	}
 	if err := o.Add(ctx, []feed.Entry{again}); err != nil {
 		t.Fatal(err)

@@ -9,21 +9,20 @@ import (
 	"github.com/rshub/rshub/internal/inventory/page"
 )
 
-// Runs are sorted changes that wait in the store for a commit, because they do not fit
-// into the committer's memory. With runs, a very large commit writes each change twice.
-// Without them there would be many commits, and each would write the whole tree.
+// Runs are sorted changes that are stored until a commit, because they do not fit into memory. With runs, a very
+// large commit writes each change twice. Without them there would be many commits, and each would write the whole
+// tree: a million resources would take twice as long.
 //
-// Runs belong to the term of a Writer: when it ends, Add and Commit return ErrFenced. They
-// need no close: the next commit removes their pages.
+// Runs belong to the term of a Writer: when it ends, Add and Commit return ErrFenced. They need no close: the next
+// commit removes their pages.
 type Runs struct {
 	w     *Writer
 	opens int        // Writer.opens when the runs were begun
 	base  uint64     // Upto of the root that the changes are added to
 	runs  [][]uint64 // pages of each run
 
-	// Twice, if it is set, is called when a resource is in two runs, or in a run and in
-	// Changes.Sorted. Its error ends the commit. If it is not set, the newer change
-	// counts.
+	// Twice is called if a resource is in two runs, or in a run and in Changes.Sorted. Its error ends the commit.
+	// If Twice is nil, the newer change takes precedence.
 	Twice func(older, newer *feed.Entry) error
 }
 
@@ -51,8 +50,8 @@ func (r *Runs) Len() int {
 	return len(r.runs)
 }
 
-// Add writes a run: changes as in Changes.Sorted, which are newer than those of the
-// runs before. step is Changes.Step. After an error the runs can no longer be used.
+// Add writes a run: changes as in Changes.Sorted, newer than all earlier runs. step is Changes.Step. After an error
+// the runs can no longer be used.
 func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func() error) error {
 	if err := r.check(); err != nil {
 		return err
@@ -83,8 +82,8 @@ func (r *Runs) Add(ctx context.Context, sorted iter.Seq[*feed.Entry], step func(
 	return err
 }
 
-// merge returns c with the newest change of each resource, of all runs and of c.Sorted,
-// in Sorted. The caller must call stop.
+// merge returns c with the newest change of each resource, from all runs and c.Sorted, in Sorted. The caller must
+// call stop.
 func (r *Runs) merge(ctx context.Context, c Changes) (merged Changes, stop func(), err error) {
 	if err := r.check(); err != nil {
 		return c, nil, err
@@ -142,15 +141,14 @@ const runAhead = 8
 type runReader struct {
 	ctx    context.Context
 	w      *Writer
-	pages  []uint64 // that were not read yet
-	ahead  [][]byte // those that were read
+	pages  []uint64 // not read yet
+	ahead  [][]byte // read, but not decoded yet
 	decode page.Decoder
 	buf    []feed.Entry
 	off    int
 }
 
-// next returns the next change, or nil at the end. The change is valid until next is
-// called again.
+// next returns the next change, or nil at the end. The change is valid until next is called again.
 func (r *runReader) next() (*feed.Entry, error) {
 	for r.off == len(r.buf) {
 		if len(r.ahead) == 0 {

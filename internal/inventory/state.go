@@ -40,7 +40,7 @@ func (p *Pinned) Nth(ctx context.Context, n uint64) (loc string, ok bool, err er
 
 // A State is what a set held at one cursor: a Tree, and the changes of the log between
 // the tree's cursor and this one. A State never changes. Its methods may be called
-// concurrently. They block while pages are read, and their errors are those of a Tree.
+// concurrently. They block while pages are read. For errors, see Tree.
 //
 // While a State is used, the root of its Tree must be pinned.
 type State struct {
@@ -84,9 +84,9 @@ func (s *State) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err
 	return s.base.Get(ctx, loc)
 }
 
-// Find calls found with those of some locs, in ascending order, that exist, and with the
-// index of each. The calls come in no particular order, and an entry is valid only during
-// its call.
+// Find looks up locs, which must be ascending. For each one that exists, it calls found with
+// its index and its newest change. The calls come in no particular order, and an entry is valid
+// only during its call.
 func (s *State) Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error {
 	var rest []string // locs that did not change since the tree
 	var at []int
@@ -135,7 +135,7 @@ func (s *State) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error]
 	}
 }
 
-// splitByWalk is how many resources Split looks at one by one. They lie on a few pages.
+// splitByWalk is the maximum number of resources that Split reads one by one, from a few pages.
 const splitByWalk = 1_024
 
 // Split divides a range into parts of about equal counts: n at most, where n is at least
@@ -227,7 +227,7 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 // boundary only once. One goroutine at a time may use it.
 type Meter struct {
 	state *State
-	at    string       // the last boundary; "": there was none yet
+	at    string       // the last boundary, or ""
 	sum   digest.Tally // of all resources before it
 }
 

@@ -10,8 +10,8 @@ import (
 
 var (
 	// ErrFenced means that the store no longer accepts writes of a Writer: there is a writer with a higher
-	// term, or Redis was restarted and may have lost pages. What the Writer has read may be out of date.
-	// Nothing was written.
+	// term, or Redis was restarted and may have lost pages. The root that the Writer has loaded may be out of
+	// date. Nothing was written.
 	ErrFenced = errors.New("the term of the writer has ended")
 
 	// ErrLog means that the log is not the one that the commit was made from: the set was created again, or

@@ -32,7 +32,7 @@ func TestFencedWriter(t *testing.T) {
 			commit(t, late, 10)
 			root := commit(t, next, 10)
 			before, _ := store.Load(ctx, "set")
-			for range 2 { // also when it begins its term again
+			for range 2 { // the second time, the writer begins its term again
 				if err := write(late, root); !errors.Is(err, ErrFenced) {
 					t.Errorf("%s() of a fenced writer: got error %v, want %v", name, err, ErrFenced)
 				}
@@ -85,8 +85,7 @@ func (s *pageNumbersStore) Put(ctx context.Context, set string, begin int64, ter
 	return s.Store.Put(ctx, set, begin, term, pages)
 }
 
-// The pages of a commit have other numbers than those of a commit before that failed, because its pages may be
-// written late.
+// A commit uses no page number of an earlier commit that failed, because those pages may be written late.
 func TestNumbersAfterFailure(t *testing.T) {
 	s := &pageNumbersStore{Store: NewMemory(), fails: feed.ErrUnknown}
 	w := New(s, "set", Options{PageBytes: 1000}).Writer(1)

@@ -17,7 +17,7 @@ func open(t *testing.T, dir string, o Options) *Store {
 	return s
 }
 
-// What was written is there after the store was closed, and it is of one set only.
+// The store keeps records and pages of each set when it is closed.
 func TestReopen(t *testing.T) {
 	dir, ctx := filepath.Join(t.TempDir(), "a", "b"), t.Context()
 	s := open(t, dir, Options{})

@@ -7,7 +7,7 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 )
 
-// exchangeInterval is the time after which a hub passes on requests of its readers, and reads those of others.
+// exchangeInterval is the time between two exchanges of requests.
 const exchangeInterval = time.Second
 
 // Request makes the hub that owns a set commit the pending changes of the set soon. If damaged is set, a reader
@@ -49,7 +49,7 @@ func (w *Writer) exchangeRequests(ctx context.Context) {
 	}
 }
 
-// exchange passes on the requests for sets that this hub does not own, and accepts those of other hubs.
+// exchange passes on the requests for sets that this hub does not own, and accepts requests for its own sets.
 func (w *Writer) exchange(ctx context.Context) error {
 	w.mu.Lock()
 	others := map[string]bool{}

@@ -258,7 +258,7 @@ func TestExchangeRequests(t *testing.T) {
 	})
 }
 
-// TestHigherTerm writes an inventory of which a lost claim had a higher number.
+// TestHigherTerm writes an inventory after a failover has lost a claim with a higher number.
 func TestHigherTerm(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.log.Create("a")
