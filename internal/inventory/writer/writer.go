@@ -164,17 +164,27 @@ func shardOf(set string) int {
 // once another hub writes under its claim, the store refuses the writes of this one.
 type worker struct{ w *Writer }
 
-func (k worker) Gained(h *claim.Hold) { k.setHold(h.Shard, h) }
-func (k worker) Lost(h *claim.Hold)   { k.setHold(h.Shard, nil) }
+func (k worker) Gained(h *claim.Hold) {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	k.setHoldLocked(h.Shard, h)
+}
 
+func (k worker) Lost(h *claim.Hold) {
+	k.w.mu.Lock()
+	defer k.w.mu.Unlock()
+	if k.w.holds[h.Shard] == h { // else this hub has claimed the shard again
+		k.setHoldLocked(h.Shard, nil)
+	}
+}
+
+// Yield may also be called by an updater whose term has ended.
 func (k worker) Yield(h *claim.Hold) {
 	k.Lost(h)
 	k.w.keeper.Release(h)
 }
 
-func (k worker) setHold(shard int, h *claim.Hold) {
-	k.w.mu.Lock()
-	defer k.w.mu.Unlock()
+func (k worker) setHoldLocked(shard int, h *claim.Hold) {
 	k.w.holds[shard], k.w.holdsChanged = h, true
 	k.w.wake.Wake()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
 
@@ -267,5 +268,19 @@ func TestHigherTerm(t *testing.T) {
 		w.start(w.writer("hub", 5*time.Second, Options{}))
 		w.pass(time.Minute)
 		w.wantRoot("a", at)
+	})
+}
+
+// TestLateYield gives up a claim that the hub has already taken again.
+func TestLateYield(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		writer := w.writer("hub", 24*time.Hour, Options{})
+		former, present := &claim.Hold{}, &claim.Hold{}
+		worker{writer}.Gained(former)
+		worker{writer}.Gained(present)
+		worker{writer}.Yield(former)
+		if got := writer.holds[0]; got != present {
+			t.Errorf("hold after a former one was given up: got %p, want %p", got, present)
+		}
 	})
 }
