@@ -57,6 +57,7 @@ func (w *Writer) Shrink(ctx context.Context) error {
 // writers left. It reads the inner pages of the roots, and lists the numbers of all pages. If an inner page is
 // damaged, it removes nothing, because it does not know which pages are below.
 func (w *Writer) Sweep(ctx context.Context) error {
+	w.swept = false
 	var head *Head
 	err := w.update(ctx, Update{}, func(rec *Record, h *Head) error {
 		h.Garbage, h.Swept = 0, rec.Now
@@ -66,7 +67,6 @@ func (w *Writer) Sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.swept = false
 	reachable := map[uint64]bool{}
 	for _, k := range head.Roots {
 		err := w.Tree(k.Root).mark(ctx, reachable)

@@ -1,6 +1,7 @@
 package inventory
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -133,4 +134,43 @@ func mustJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// A removalFailsStore is a Store that fails from the first call of Remove on, until the next Update has failed, too.
+type removalFailsStore struct {
+	Store
+	armed, failing bool
+}
+
+func (s *removalFailsStore) Remove(ctx context.Context, set string, begin int64, term uint64, numbers []uint64) error {
+	if s.armed {
+		s.armed, s.failing = false, true
+	}
+	if s.failing {
+		return feed.ErrUnavailable
+	}
+	return s.Store.Remove(ctx, set, begin, term, numbers)
+}
+
+func (s *removalFailsStore) Update(ctx context.Context, set string, u Update) error {
+	if s.failing {
+		s.failing = false
+		return feed.ErrUnavailable
+	}
+	return s.Store.Update(ctx, set, u)
+}
+
+// If a commit can neither remove pages nor sweep, the next commit sweeps.
+func TestSweepAfterFailure(t *testing.T) {
+	store := &removalFailsStore{Store: NewMemory()}
+	w := New(store, "set", Options{PageBytes: 1000}).Writer(1)
+	root := commit(t, w, 1000)
+	store.armed = true
+	commit(t, w, 1000)
+	if store.armed || store.failing {
+		t.Fatal("the commit has removed or swept pages, want failures of both")
+	}
+	if root = commit(t, w, 1000); pagesIn(t, w) != root.Pages {
+		t.Errorf("pages after the next commit: got %d, want %d", pagesIn(t, w), root.Pages)
+	}
 }
