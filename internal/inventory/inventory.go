@@ -10,7 +10,8 @@
 // find every difference: package audit does.
 //
 // The package knows no server. Store is an interface that the change memories implement; Memory is a Store in
-// memory. Package writer commits the inventories of a hub, and package reader reads them. docs/dev/inventory.md discusses the design.
+// memory. Package writer commits the inventories of a hub, and package reader reads them. docs/dev/inventory.md
+// discusses the design.
 package inventory
 
 import (
@@ -86,7 +87,9 @@ func (v *Inventory) update(ctx context.Context, u Update, change func(*Record, *
 			err = change(rec, head)
 		}
 		if err == nil {
-			err = v.setHead(rec, head)
+			if rec.Head = head.encode(); len(rec.Head) > MaxHead {
+				err = fmt.Errorf("head of set %q: too many pins (%d bytes): %w", v.set, len(rec.Head), feed.ErrOverloaded)
+			}
 		}
 		refused = err
 		return err
@@ -99,14 +102,6 @@ func (v *Inventory) update(ctx context.Context, u Update, change func(*Record, *
 		return refused
 	case err != nil:
 		return fmt.Errorf("update inventory of set %q: %w", v.set, err)
-	}
-	return nil
-}
-
-// setHead sets the head in a record.
-func (v *Inventory) setHead(rec *Record, head *Head) error {
-	if rec.Head = head.encode(); len(rec.Head) > MaxHead {
-		return fmt.Errorf("head of set %q: too many pins (%d bytes): %w", v.set, len(rec.Head), feed.ErrOverloaded)
 	}
 	return nil
 }

@@ -102,6 +102,19 @@ func (v *Inventory) Unpin(ctx context.Context, upto uint64, holder string) error
 	})
 }
 
+// List marks a root as the root of a Resource List that is made now, by the store's clock. The root is kept
+// until two newer ones are marked. List returns feed.ErrGone if the root was dropped.
+func (w *Writer) List(ctx context.Context, upto uint64) error {
+	return w.update(ctx, Update{}, func(rec *Record, head *Head) error {
+		k := head.find(upto)
+		if k == nil {
+			return w.gone(upto)
+		}
+		k.Listed = rec.Now
+		return nil
+	})
+}
+
 // SetComplete sets the cursor from which on the hub knows all resources. The zero Cursor means that it does
 // not, for the reason why. SetComplete returns ErrLog if the log does not hold the cursor. When it returns
 // nil, a crash of the machine does not undo it.
@@ -110,4 +123,22 @@ func (v *Inventory) SetComplete(ctx context.Context, at feed.Cursor, why string)
 		head.Complete, head.Why = at, why
 		return nil
 	})
+}
+
+// Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
+// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
+func (w *Writer) Shrink(ctx context.Context) error {
+	due := false
+	err := w.update(ctx, Update{}, func(rec *Record, head *Head) error {
+		before := len(head.Roots)
+		head.dropRoots(rec.Now)
+		if due = head.sweepDue(rec.Now); len(head.Roots) == before {
+			return errUnchanged
+		}
+		return nil
+	})
+	if err != nil || !due {
+		return err
+	}
+	return w.Sweep(ctx)
 }

@@ -40,8 +40,8 @@ func wantSplit(t *testing.T, s *State, in Range, want *sorted) {
 	}
 }
 
-// TestSplitLopsided splits a state whose changes are all in one place, and one that is
-// all changes, and one of which nearly all was deleted.
+// TestSplitLopsided splits states without changes, with all changes in one place, with nothing but
+// changes, and with most resources deleted.
 func TestSplitLopsided(t *testing.T) {
 	ctx := context.Background()
 	for _, test := range []struct{ base, changes, deletions int }{

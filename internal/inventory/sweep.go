@@ -22,37 +22,6 @@ func (h *Head) sweepDue(now int64) bool {
 	return h.Garbage > 0 && (now-h.Swept >= sweepEvery.Microseconds() || now < h.Swept || h.Garbage > max(h.Newest().Pages/4, minGarbage))
 }
 
-// List marks a root as the root of a Resource List that is made now, by the store's clock. The root is kept
-// until two newer ones are marked. List returns feed.ErrGone if the root was dropped.
-func (w *Writer) List(ctx context.Context, upto uint64) error {
-	return w.update(ctx, Update{}, func(rec *Record, head *Head) error {
-		k := head.find(upto)
-		if k == nil {
-			return w.gone(upto)
-		}
-		k.Listed = rec.Now
-		return nil
-	})
-}
-
-// Shrink drops the roots that are not needed: it keeps the newest root, the roots of the two newest Resource
-// Lists, and pinned roots up to MaxRoots in all. It calls Sweep if that is worthwhile. Commit does the same.
-func (w *Writer) Shrink(ctx context.Context) error {
-	due := false
-	err := w.update(ctx, Update{}, func(rec *Record, head *Head) error {
-		before := len(head.Roots)
-		head.dropRoots(rec.Now)
-		if due = head.sweepDue(rec.Now); len(head.Roots) == before {
-			return errUnchanged
-		}
-		return nil
-	})
-	if err != nil || !due {
-		return err
-	}
-	return w.Sweep(ctx)
-}
-
 // Sweep removes the pages that no root reaches: pages of dropped roots, and those that failed commits and other
 // writers left. It reads the inner pages of the roots, and lists the numbers of all pages. If an inner page is
 // damaged, it removes nothing, because it does not know which pages are below.

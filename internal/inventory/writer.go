@@ -39,7 +39,7 @@ func (w *Writer) update(ctx context.Context, u Update, change func(*Record, *Hea
 	var begin int64
 	var next uint64
 	err := w.Inventory.update(ctx, u, func(rec *Record, head *Head) error {
-		if err := w.checkTerm(rec, head); err != nil {
+		if err := w.enterTerm(rec, head); err != nil {
 			return err
 		}
 		begin, next = rec.Log.Begin, max(w.next, head.Next)
@@ -60,12 +60,12 @@ func (w *Writer) update(ctx context.Context, u Update, change func(*Record, *Hea
 	return nil
 }
 
-// checkTerm returns ErrFenced or ErrLog if the term has ended. If it was not begun yet, checkTerm begins it.
+// enterTerm begins the term unless it was begun. It returns ErrFenced or ErrLog if the term has ended.
 //
 // Page numbers start at the store's clock in microseconds, or at Head.Next if that is greater. So no number is
 // used twice, not even after a failover that lost the newest records: caches, and writes that arrive late, rely
 // on that. All pages that other writers have left have lower numbers.
-func (w *Writer) checkTerm(rec *Record, head *Head) error {
+func (w *Writer) enterTerm(rec *Record, head *Head) error {
 	switch {
 	case w.open && rec.Log.Begin != w.begin:
 		return fmt.Errorf("set %q: %w", w.set, ErrLog)

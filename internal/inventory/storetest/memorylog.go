@@ -86,18 +86,23 @@ func (m *MemoryLog) Append(_ context.Context, set string, publishes ...changelog
 // Publish appends changes to the log of a set that exists: "+a" updates the resource
 // http://example.org/a, and "-a" deletes it. It returns the cursor of the newest entry.
 func (m *MemoryLog) Publish(set string, changes ...string) feed.Cursor {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.sets[set]
-	for _, text := range changes {
-		c := resourcesync.Change{Loc: "http://example.org/" + text[1:], Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x", s.state.Head.Position)}
+	s, err := m.State(context.Background(), set)
+	p := changelog.Publish{}
+	for i, text := range changes {
+		c := resourcesync.Change{Loc: "http://example.org/" + text[1:], Change: resourcesync.Updated, Hash: fmt.Sprintf("md5:%032x", s.Head.Position+uint64(i))}
 		if text[0] == '-' {
 			c.Change = resourcesync.Deleted
 		}
-		s.state.Head = feed.Cursor{Position: s.state.Head.Position + 1, Micros: m.now()}
-		s.entries = append(s.entries, feed.Entry{Cursor: s.state.Head, Change: c})
+		p.Changes = append(p.Changes, c)
 	}
-	return s.state.Head
+	var all []changelog.Appended
+	if err == nil {
+		all, err = m.Append(context.Background(), set, p)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return all[0].Cursor
 }
 
 // Trim removes the entries up to a position, as retention does.

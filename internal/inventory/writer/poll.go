@@ -2,7 +2,6 @@ package writer
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -110,13 +109,24 @@ func (w *Writer) poll(ctx context.Context) map[string]*updater {
 			w.remove(u)
 		}
 	}
-	text := fmt.Sprint(err)
-	if err != nil && text != w.pollError && ctx.Err() == nil {
+	if w.pollError.changed(err) && ctx.Err() == nil {
 		w.metrics.late.Inc()
 		w.logger.Warn("read of the heads of all sets failed; inventories are not updated", "err", err)
 	}
-	w.pollError = text
 	return polled
+}
+
+// An errorText is the text of the last error of something that is tried again and again, so that the same error is
+// not logged each time.
+type errorText string
+
+// changed records an error, or nil, and reports whether it must be logged.
+func (t *errorText) changed(err error) bool {
+	last := *t
+	if *t = ""; err != nil {
+		*t = errorText(err.Error())
+	}
+	return err != nil && *t != last
 }
 
 // pollActive polls the heads of active sets for the pacer, between slices of work.

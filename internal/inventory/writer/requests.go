@@ -16,7 +16,9 @@ func (w *Writer) Request(set string, damaged bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.requests[set] = w.requests[set] || damaged
-	w.wake.Wake()
+	if w.holds[shardOf(set)] != nil {
+		w.wake.Wake()
+	}
 }
 
 // takeRequests returns the requests for sets that this hub owns, and whether its claims have changed. Other requests
@@ -37,13 +39,9 @@ func (w *Writer) takeRequests() (requests map[string]bool, holdsChanged bool) {
 
 // exchangeRequests exchanges requests with other hubs until ctx is done.
 func (w *Writer) exchangeRequests(ctx context.Context) {
-	logged := ""
+	var last errorText
 	for backoff.Sleep(ctx, exchangeInterval) == nil {
-		err := w.exchange(ctx)
-		if err == nil {
-			logged = ""
-		} else if text := err.Error(); text != logged && ctx.Err() == nil {
-			logged = text
+		if err := w.exchange(ctx); last.changed(err) && ctx.Err() == nil {
 			w.logger.Warn("exchange of requests for inventories failed; readers may wait longer for a newer root", "err", err)
 		}
 	}

@@ -42,7 +42,7 @@ type updater struct {
 	// Failures of updates since the last success.
 	failures int
 	retryAt  time.Time // no update before this time
-	logged   string    // last logged error
+	lastErr  errorText // last error
 }
 
 // A damage is what is known of damaged pages.
@@ -129,7 +129,7 @@ func (u *updater) run(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case err == nil:
-		u.failures, u.logged = 0, ""
+		u.failures, u.lastErr = 0, ""
 		return
 	case errors.Is(err, feed.ErrNoSet):
 		u.forget()
@@ -150,8 +150,7 @@ func (u *updater) run(ctx context.Context) {
 		u.w.metrics.late.Inc()
 	}
 	u.retryAt = time.Now().Add(backoff.Exponential(minRetry, maxRetry, u.failures-1))
-	if text := err.Error(); text != u.logged {
-		u.logged = text
+	if u.lastErr.changed(err) {
 		u.w.logger.Warn("update of an inventory failed", "set", u.set, "err", err)
 	}
 	if u.w.pendingBytes >= u.w.opts.PendingBytes {

@@ -104,7 +104,7 @@ type Writer struct {
 	active       map[string]*updater // sets that are polled often
 	pendingBytes int                 // memory of all backlogs
 	scanned      time.Time           // when the heads of all sets were last polled; zero means that a scan is due
-	pollError    string              // last logged error of poll
+	pollError    errorText           // last error of poll
 
 	mu           sync.Mutex          // guards the following fields
 	holds        [Shards]*claim.Hold // claims of this hub, by shard
