@@ -34,7 +34,10 @@ func New(seed uint64, locs int) *Source {
 // Loc returns one of the locs.
 func (s *Source) Loc() string {
 	n := s.IntN(s.locs)
-	if n%7 == 0 {
+	switch {
+	case n%50 == 49:
+		return fmt.Sprintf("https://example.org/%s/%d", strings.Repeat("long", 500), n)
+	case n%7 == 0:
 		return fmt.Sprintf("https://example.org/%d/%s", n%5, strings.Repeat("x", n%40))
 	}
 	return fmt.Sprintf("https://example.org/pep-%04d/", n)
@@ -50,7 +53,7 @@ func (s *Source) Change(loc string) feed.Entry {
 	length := s.Int64N(100_000)
 	e := feed.Entry{Cursor: s.Head, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}
 	c := &e.Change
-	switch s.IntN(8) {
+	switch s.IntN(10) {
 	case 0, 1:
 		c.Change = resourcesync.Deleted
 		return e
@@ -59,6 +62,11 @@ func (s *Source) Change(loc string) feed.Entry {
 		c.Lastmod = time.UnixMicro(s.Head.Micros).UTC()
 	case 3:
 		c.Hash = fmt.Sprintf("md5:%032x", s.Uint64())
+	case 4:
+		c.Datetime = time.Unix(1_700_000_000, 5).UTC()
+		c.Links = []resourcesync.Link{{Rel: "describedby", Href: "https://example.org/about", Hash: "md5:00"}}
+		c.Attrs = []resourcesync.Attr{{Namespace: "https://example.org/ns", Name: "a", Value: strings.Repeat("v", s.IntN(900))}}
+		c.Changefreq, c.Encoding, c.Path = "daily", "gzip", "/p"
 	default:
 		c.Hash, c.Length, c.Type = fmt.Sprintf("md5:%032x sha-256:%064x", s.Uint64(), s.Uint64()), &length, "text/html"
 	}
