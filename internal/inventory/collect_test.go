@@ -86,12 +86,3 @@ func TestCollectTwice(t *testing.T) {
 		}
 	}
 }
-
-// An error of the list ends it.
-func TestCollectFails(t *testing.T) {
-	broken := errors.New("broken")
-	_, err := Collect(t.Context(), NewMemory(), "demo", func(yield func(*feed.Entry, error) bool) { yield(nil, broken) })
-	if !errors.Is(err, broken) {
-		t.Errorf("it returns %v", err)
-	}
-}

@@ -1,10 +1,8 @@
 package inventory
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"testing"
@@ -17,87 +15,38 @@ import (
 	"github.com/rshub/rshub/internal/inventory/sourcetest"
 )
 
-// peps yields n resources of the shape of Python's PEPs.
-func peps(n int) iter.Seq[*feed.Entry] { return pointers(sourcetest.PEPs(n)) }
-
-func pointers(entries []feed.Entry) iter.Seq[*feed.Entry] {
-	return func(yield func(*feed.Entry) bool) {
-		for i := range entries {
-			if !yield(&entries[i]) {
-				return
-			}
-		}
-	}
-}
-
-// commit makes the next root, which holds the first n PEPs.
-func commit(t *testing.T, v *Writer, n int) Root {
-	t.Helper()
-	_, head, err := v.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	root, err := v.Commit(t.Context(), Changes{Base: head.Newest(), To: feed.Cursor{Position: uint64(n), Micros: 1}, Sorted: peps(n)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return root
-}
-
-// keptRoots checks an inventory, and returns its roots by Root.Upto.
-func keptRoots(t *testing.T, v *Writer) (upto []uint64) {
-	t.Helper()
-	_, head, err := v.Load(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range head.Roots {
-		upto = append(upto, k.Upto)
-	}
-	if err := v.Check(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return upto
-}
-
 // A pin keeps a root until it expires.
 func TestPinExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := New(NewMemory(), "set", Options{}).Writer(1)
-		first := commit(t, v, 10)
-		for _, holder := range []string{"a", "b"} {
-			if root, err := v.Pin(t.Context(), first.Upto, holder, time.Minute); err != nil || root != first {
+		w := newTestWriter(t, Options{})
+		first := w.peps(10)
+		pin := func(upto uint64, holder string, lasts time.Duration) {
+			t.Helper()
+			if root, err := w.Pin(t.Context(), upto, holder, lasts); err != nil || root != first {
 				t.Fatalf("Pin() = %v, %v, want %v", root, err, first)
 			}
 		}
-		if _, err := v.Pin(t.Context(), 0, "a", time.Second); err != nil { // does not shorten the pin
-			t.Fatal(err)
-		}
-		second := commit(t, v, 20)
+		pin(first.Upto, "a", time.Minute)
+		pin(first.Upto, "b", time.Minute)
+		pin(0, "a", time.Second) // does not shorten the pin
+		second := w.peps(20)
 		time.Sleep(59 * time.Second)
-		if err := v.Shrink(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := keptRoots(t, v); !slices.Equal(got, []uint64{first.Upto, second.Upto}) {
+		w.ok(w.Shrink(t.Context()))
+		if got := w.roots(); !slices.Equal(got, []uint64{first.Upto, second.Upto}) {
 			t.Fatalf("roots with a pin: got %d, want 2", got)
 		}
-		if _, err := v.Pin(t.Context(), first.Upto, "b", time.Minute); err != nil {
-			t.Fatal(err)
-		}
+		pin(first.Upto, "b", time.Minute)
 		time.Sleep(2 * time.Second)
-		if err := v.Unpin(t.Context(), first.Upto, "b"); err != nil {
-			t.Fatal(err)
-		}
-		if err := v.Shrink(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := keptRoots(t, v); !slices.Equal(got, []uint64{second.Upto}) {
+		w.ok(w.Unpin(t.Context(), first.Upto, "b"))
+		w.ok(w.Shrink(t.Context()))
+		if got := w.roots(); !slices.Equal(got, []uint64{second.Upto}) {
 			t.Fatalf("roots without a pin: got %d, want 1", got)
 		}
-		if err := v.Sweep(t.Context()); err != nil {
-			t.Fatal(err)
+		if err := w.List(t.Context(), first.Upto); !errors.Is(err, feed.ErrGone) {
+			t.Errorf("List() of a dropped root = %v, want %v", err, feed.ErrGone)
 		}
-		for _, err := range v.Tree(first).Walk(t.Context(), Range{}) {
+		w.ok(w.Sweep(t.Context()))
+		for _, err := range w.Tree(first).Walk(t.Context(), Range{}) {
 			if !errors.Is(err, feed.ErrGone) {
 				t.Fatalf("walk of a dropped root: got error %v, want %v", err, feed.ErrGone)
 			}
@@ -105,132 +54,78 @@ func TestPinExpires(t *testing.T) {
 	})
 }
 
-// At most MaxRoots roots are kept, even if more are pinned and listed.
-func TestMaxRoots(t *testing.T) {
-	v := New(NewMemory(), "set", Options{}).Writer(1)
-	var roots []uint64
-	for i := range 9 {
-		root := commit(t, v, 100*(i+1))
-		roots = append(roots, root.Upto)
-		if err := v.List(t.Context(), root.Upto); i < 3 && err != nil {
-			t.Fatal(err)
+// A commit keeps the newest root, the roots of the two newest Resource Lists, and pinned ones up to MaxRoots in all.
+func TestNeededRoots(t *testing.T) {
+	for _, tt := range []struct{ roots, want string }{ // L: listed, P: pinned, E: expired pin; n: needed
+		{"", ""},
+		{"-", "n"},
+		{"--E-", "---n"},
+		{"P-P-", "n-nn"},
+		{"PPPP-", "-nnnn"},
+		{"LLL-", "-nnn"},
+		{"LPLPL", "-nnnn"},
+		{"LLPP-", "nn-nn"},
+		{"PLPLP", "-nnnn"},
+	} {
+		var h Head
+		for _, c := range tt.roots {
+			h.Roots = append(h.Roots, map[rune]Kept{'-': {}, 'L': {Listed: 1}, 'P': {Pins: []Pin{{"a", 3}, {"b", 6}}}, 'E': {Pins: []Pin{{"a", 5}}}}[c])
 		}
-		if _, err := v.Pin(t.Context(), root.Upto, "me", time.Hour); err != nil {
-			t.Fatal(err)
+		got := ""
+		for _, needed := range h.neededRoots(5) {
+			got += map[bool]string{false: "-", true: "n"}[needed]
 		}
-		if got := keptRoots(t, v); len(got) > MaxRoots {
-			t.Fatalf("roots: got %d, want at most %d", len(got), MaxRoots)
+		if got != tt.want {
+			t.Errorf("needed of the roots %s: got %s, want %s", tt.roots, got, tt.want)
 		}
-	}
-	if got := keptRoots(t, v); !slices.Equal(got, roots[5:]) {
-		t.Fatalf("roots: got %d, want the newest of %d", got, roots)
-	}
-	if err := v.List(t.Context(), roots[0]); !errors.Is(err, feed.ErrGone) {
-		t.Fatalf("List() of a dropped root: got error %v, want %v", err, feed.ErrGone)
-	}
-}
-
-// The roots of the two newest Resource Lists are kept.
-func TestListedRoots(t *testing.T) {
-	v := New(NewMemory(), "set", Options{}).Writer(1)
-	var listed []uint64
-	for i := range 12 {
-		root := commit(t, v, 50*(i+1))
-		if i%3 == 0 {
-			if err := v.List(t.Context(), root.Upto); err != nil {
-				t.Fatal(err)
-			}
-			listed = append(listed, root.Upto)
-		}
-		want := slices.Clone(listed[max(0, len(listed)-2):])
-		if i%3 == 0 && len(listed) > 2 {
-			want = slices.Clone(listed[len(listed)-3:]) // the next commit drops the oldest
-		}
-		if !slices.Contains(want, root.Upto) {
-			want = append(want, root.Upto)
-		}
-		if got := keptRoots(t, v); !slices.Equal(got, want) {
-			t.Fatalf("roots after commit %d: got %d, want %d", i, got, want)
-		}
-	}
-}
-
-// An inventory without a root can be pinned and read.
-func TestPinWithoutRoot(t *testing.T) {
-	v := New(NewMemory(), "set", Options{}).Writer(1)
-	root, err := v.Pin(t.Context(), 0, "me", time.Hour)
-	if err != nil || root != (Root{}) {
-		t.Fatalf("Pin() = %v, %v, want the zero Root", root, err)
-	}
-	for e, err := range v.Tree(root).Walk(t.Context(), Range{}) {
-		t.Fatalf("walk: got %v, %v, want nothing", e, err)
-	}
-}
-
-// Forget ends the completeness of an inventory.
-func TestComplete(t *testing.T) {
-	v := New(NewMemory(), "set", Options{}).Writer(1)
-	at := feed.Cursor{Position: 5, Micros: 9}
-	if err := v.SetComplete(t.Context(), at, ""); err != nil {
-		t.Fatal(err)
-	}
-	root := commit(t, v, 10)
-	_, head, err := v.Load(t.Context())
-	if err != nil || !head.IsComplete(root.Cursor) || head.IsComplete(feed.Cursor{Position: 4, Micros: 1}) {
-		t.Fatalf("complete: got %v, %v, want %v", head.Complete, err, at)
-	}
-	if _, err := v.Forget(t.Context(), root, feed.Cursor{Position: 2, Micros: 1}, "the log was lost"); err != nil {
-		t.Fatal(err)
-	}
-	if _, head, err = v.Load(t.Context()); err != nil || head.IsComplete(root.Cursor) || head.Why != "the log was lost" || head.Newest().Tally.Count != 2 {
-		t.Fatalf("after Forget: got complete %v, why %q, error %v", head.Complete, head.Why, err)
 	}
 }
 
 // Cost predicts how many bytes a commit writes.
 func TestCost(t *testing.T) {
-	v := New(NewMemory(), "set", Options{PageBytes: 1000}).Writer(1)
-	root := commit(t, v, 3000)
+	w := newTestWriter(t, Options{PageBytes: 1000})
+	root := w.peps(3000)
 	for _, n := range []int{1, 10, 100, 1500, 3000} {
-		all := sourcetest.PEPs(3000)
 		var changed []feed.Entry
-		for i := 0; i < len(all); i += len(all) / n {
-			changed = append(changed, all[i])
+		for i, e := range sourcetest.PEPs(3000) {
+			if i%(3000/n) == 0 {
+				changed = append(changed, e)
+			}
 		}
 		var b Backlog
 		b.Add(changed)
-		cost, err := v.Tree(root).Cost(t.Context(), &b)
-		if err != nil {
-			t.Fatal(err)
+		cost, err := w.Tree(root).Cost(t.Context(), &b)
+		w.ok(err)
+		written := uint64(0)
+		w.store.before = func(_ string, pages []Page) error {
+			for _, p := range pages {
+				written += uint64(len(p.Bytes))
+			}
+			return nil
 		}
-		counting := &counting{Store: v.store}
-		next, err := New(counting, "set", Options{PageBytes: 1000}).Writer(1).Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(changed)})
-		if err != nil {
-			t.Fatal(err)
+		if root = w.commit(changed); cost < written/2 || cost > written*2 {
+			t.Errorf("Cost() of %d changes = %d, want about %d", n, cost, written)
 		}
-		if cost < counting.bytes/2 || cost > counting.bytes*2 {
-			t.Errorf("Cost() of %d changes: got %d, want about %d", n, cost, counting.bytes)
-		}
-		root = next
 	}
 }
 
 // Commit refuses changes that are not in order.
 func TestCommitOrder(t *testing.T) {
-	v := New(NewMemory(), "set", Options{}).Writer(1)
-	root := commit(t, v, 10)
+	w := newTestWriter(t, Options{})
+	root := w.peps(10)
 	all := sourcetest.PEPs(10)
 	for _, wrong := range [][]feed.Entry{{all[3], all[2]}, {all[3], all[3]}, {{}}} {
-		if _, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(wrong)}); err == nil {
+		if _, err := w.Commit(t.Context(), w.changesOf(wrong)); err == nil {
 			t.Errorf("Commit() of %v: got no error", wrong)
 		}
 	}
 	failed := errors.New("interrupted")
-	_, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(all), Step: func() error { return failed }})
-	if !errors.Is(err, failed) {
-		t.Errorf("Commit() of interrupted changes: got error %v, want %v", err, failed)
+	c := w.changesOf(all)
+	c.Step = func() error { return failed }
+	if _, err := w.Commit(t.Context(), c); !errors.Is(err, failed) {
+		t.Errorf("Commit() of interrupted changes = %v, want %v", err, failed)
 	}
-	if got := keptRoots(t, v); !slices.Equal(got, []uint64{root.Upto}) {
+	if got := w.roots(); !slices.Equal(got, []uint64{root.Upto}) {
 		t.Errorf("roots: got %d, want %d", got, root.Upto)
 	}
 }
@@ -242,24 +137,16 @@ func TestSizes(t *testing.T) {
 			if testing.Short() && n > 5000 {
 				t.Skip("long")
 			}
-			v := New(NewMemory(), "set", Options{}).Writer(1)
-			root := commit(t, v, n)
-			if root.Tally.Count != uint64(n) {
+			w := newTestWriter(t, Options{})
+			if root := w.peps(n); root.Tally.Count != uint64(n) {
 				t.Fatalf("resources: got %d, want %d", root.Tally.Count, n)
 			}
-			keptRoots(t, v)
-			empty, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: func(yield func(*feed.Entry) bool) {
-				for e := range peps(n) {
-					e.Change.Change = "deleted"
-					if !yield(e) {
-						return
-					}
-				}
-			}})
-			if err != nil || empty.Tally != (digest.Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
-				t.Fatalf("empty root: got %+v, %v", empty, err)
+			w.roots()
+			empty := w.commit(deletions(sourcetest.PEPs(n), func(int) bool { return true }))
+			if empty.Tally != (digest.Tally{}) || empty.Height != 0 || empty.Bytes != 0 || empty.Pages != 0 {
+				t.Fatalf("empty root: got %+v", empty)
 			}
-			keptRoots(t, v)
+			w.roots()
 		})
 	}
 }
@@ -267,26 +154,16 @@ func TestSizes(t *testing.T) {
 // When most resources are deleted, few pages remain, and at most the last of each level is nearly
 // empty.
 func TestDeletions(t *testing.T) {
-	v := New(NewMemory(), "set", Options{}).Writer(1)
-	root := commit(t, v, 20_000)
+	w := newTestWriter(t, Options{})
+	root := w.peps(20_000)
 	for keep := 2; root.Tally.Count > 100; keep++ {
-		var gone []feed.Entry
-		i := 0
-		for e, err := range v.Tree(root).Walk(t.Context(), Range{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i++; i%keep > 0 {
-				e := *e
-				e.Change.Change = "deleted"
-				gone = append(gone, e)
-			}
+		var all []feed.Entry
+		for e, err := range w.Tree(root).Walk(t.Context(), Range{}) {
+			w.ok(err)
+			all = append(all, *e)
 		}
-		var err error
-		if root, err = v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(gone)}); err != nil {
-			t.Fatal(err)
-		}
-		keptRoots(t, v)
+		root = w.commit(deletions(all, func(i int) bool { return (i+1)%keep > 0 }))
+		w.roots()
 		leaves := root.Pages - uint64(root.Height) + 1
 		if most := 3 + root.Tally.Count*75/(pageBytes*2/5); leaves > most {
 			t.Fatalf("pages of %d resources: got %d, want at most %d leaves", root.Tally.Count, root.Pages, most)
@@ -296,30 +173,15 @@ func TestDeletions(t *testing.T) {
 
 // The resources of pages that become nearly empty move to neighbouring pages.
 func TestMergeNeighbours(t *testing.T) {
-	for _, every := range []int{3, 300} { // leaves that are emptied, or whole inner pages
-		v := New(NewMemory(), "set", Options{PageBytes: 1000}).Writer(1)
-		root := commit(t, v, 20_000)
-		var gone []feed.Entry
-		i := 0
-		for e := range peps(20_000) {
-			if i++; i/(11*every/3)%3 == 0 && i%5 > 0 {
-				e.Change.Change = "deleted"
-				gone = append(gone, *e)
-			}
-		}
-		root, err := v.Commit(t.Context(), Changes{Base: root, To: root.Cursor, Sorted: pointers(gone)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		keptRoots(t, v)
+	for _, every := range []int{11, 1100} { // leaves that are emptied, or whole inner pages
+		w := newTestWriter(t, Options{PageBytes: 1000})
+		w.peps(20_000)
+		root := w.commit(deletions(sourcetest.PEPs(20_000), func(i int) bool { return (i+1)/every%3 == 0 && (i+1)%5 > 0 }))
+		w.roots()
 		numbers := map[uint64]bool{}
-		if err := v.Tree(root).mark(t.Context(), numbers); err != nil {
-			t.Fatal(err)
-		}
-		pages, err := v.Tree(root).read(t.Context(), slices.Collect(maps.Keys(numbers)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		w.ok(w.Tree(root).mark(t.Context(), numbers))
+		pages, err := w.Tree(root).read(t.Context(), slices.Collect(maps.Keys(numbers)))
+		w.ok(err)
 		small := 0
 		for _, p := range pages {
 			if len(p) < 1000*2/5-page.Frame {
@@ -330,17 +192,4 @@ func TestMergeNeighbours(t *testing.T) {
 			t.Errorf("nearly empty pages: got %d of %d, want at most %d", small, root.Pages, root.Height)
 		}
 	}
-}
-
-// A counting store counts the bytes that are put.
-type counting struct {
-	Store
-	bytes uint64
-}
-
-func (c *counting) Put(ctx context.Context, set string, begin int64, term uint64, pages []Page) error {
-	for _, p := range pages {
-		c.bytes += uint64(len(p.Bytes))
-	}
-	return c.Store.Put(ctx, set, begin, term, pages)
 }

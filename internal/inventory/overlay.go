@@ -14,9 +14,9 @@ import (
 // tallies of the tree, so the tallies of its states are exact. It must not be used concurrently. Its states
 // are independent of it.
 type Overlay struct {
-	base    base
-	total   digest.Tally // of the base
-	from    feed.Cursor  // of the base
+	tree    *Tree
+	total   digest.Tally // of the tree
+	from    feed.Cursor  // of the tree
 	waiting waiting
 	added   map[string]*change // newer changes, which are not in waiting yet
 	count   int                // of locs in waiting and added
@@ -26,13 +26,13 @@ type Overlay struct {
 // NewOverlay returns an Overlay without changes.
 func NewOverlay(t *Tree) *Overlay { return newOverlay(t, t.root.Tally, t.root.Cursor) }
 
-func newOverlay(b base, total digest.Tally, at feed.Cursor) *Overlay {
-	return &Overlay{base: b, total: total, from: at, added: map[string]*change{}}
+func newOverlay(t *Tree, total digest.Tally, at feed.Cursor) *Overlay {
+	return &Overlay{tree: t, total: total, from: at, added: map[string]*change{}}
 }
 
 // Overlay returns an Overlay with all changes of the state, to make a state at a later cursor.
 func (s *State) Overlay() *Overlay {
-	o := newOverlay(s.base, s.total, s.cursor)
+	o := newOverlay(s.tree, s.total, s.cursor)
 	sum := s.waiting.sum()
 	o.total.Sub(&sum)
 	o.waiting, o.count, o.bytes = s.waiting, len(s.waiting.changes), s.waiting.bytes
@@ -57,7 +57,7 @@ func (o *Overlay) Add(ctx context.Context, entries []feed.Entry) error {
 	}
 	slices.Sort(unknown)
 	before := make([]digest.Tally, len(unknown)) // what the tree has of these locs
-	if err := o.base.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = digest.TallyOf(e) }); err != nil {
+	if err := o.tree.Find(ctx, unknown, func(i int, e *feed.Entry) { before[i] = digest.TallyOf(e) }); err != nil {
 		return fmt.Errorf("look up resources replaced by %d changes: %w", len(unknown), err)
 	}
 	for i, loc := range unknown {
@@ -106,7 +106,7 @@ func (o *Overlay) settle() waiting {
 // changes were added since the last State, its cost grows with the number of all changes. Later calls of Add
 // do not change the state.
 func (o *Overlay) State(at feed.Cursor) *State {
-	s := &State{base: o.base, total: o.total, waiting: o.settle(), cursor: at}
+	s := &State{tree: o.tree, total: o.total, waiting: o.settle(), cursor: at}
 	sum := s.waiting.sum()
 	s.total.Add(&sum)
 	return s

@@ -11,18 +11,6 @@ import (
 	"github.com/rshub/rshub/internal/inventory/page"
 )
 
-// A base is the part of a Tree that a State uses.
-type base interface {
-	Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err error)
-	Find(ctx context.Context, locs []string, found func(i int, e *feed.Entry)) error
-	Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error]
-	Tally(ctx context.Context, r Range) (digest.Tally, error)
-
-	// cuts returns texts that divide a range into parts of about equal counts, n at
-	// most. There may be fewer, also none.
-	cuts(ctx context.Context, r Range, n int) ([]string, error)
-}
-
 // A Pinned is a State for one reader. Its pages stay until Release, but no longer than an
 // hour; then reading returns feed.ErrGone.
 type Pinned struct {
@@ -44,7 +32,7 @@ func (p *Pinned) Nth(ctx context.Context, n uint64) (loc string, ok bool, err er
 //
 // While a State is used, the root of its Tree must be pinned.
 type State struct {
-	base    base
+	tree    *Tree
 	total   digest.Tally // of all resources
 	waiting waiting
 	cursor  feed.Cursor
@@ -58,7 +46,7 @@ type Part struct {
 
 // State returns what the set held at the cursor of the tree.
 func (t *Tree) State() *State {
-	return &State{base: t, total: t.root.Tally, cursor: t.root.Cursor}
+	return &State{tree: t, total: t.root.Tally, cursor: t.root.Cursor}
 }
 
 // Bytes returns about how much memory the state takes, without the changes that it shares
@@ -81,7 +69,7 @@ func (s *State) Get(ctx context.Context, loc string) (e feed.Entry, ok bool, err
 		}
 		return *c.entry(), true, nil
 	}
-	return s.base.Get(ctx, loc)
+	return s.tree.Get(ctx, loc)
 }
 
 // Find looks up locs, which must be ascending. For each one that exists, it calls found with
@@ -98,7 +86,7 @@ func (s *State) Find(ctx context.Context, locs []string, found func(i int, e *fe
 			found(i, c.entry())
 		}
 	}
-	return s.base.Find(ctx, rest, func(i int, e *feed.Entry) { found(at[i], e) })
+	return s.tree.Find(ctx, rest, func(i int, e *feed.Entry) { found(at[i], e) })
 }
 
 // Walk yields the resources in a range in the order of loc. An entry is valid only
@@ -106,11 +94,11 @@ func (s *State) Find(ctx context.Context, locs []string, found func(i int, e *fe
 func (s *State) Walk(ctx context.Context, r Range) iter.Seq2[*feed.Entry, error] {
 	waiting := s.waiting.in(r)
 	if len(waiting) == 0 {
-		return s.base.Walk(ctx, r)
+		return s.tree.Walk(ctx, r)
 	}
 	return func(yield func(*feed.Entry, error) bool) {
 		rest := waiting
-		for e, err := range s.base.Walk(ctx, r) {
+		for e, err := range s.tree.Walk(ctx, r) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -200,7 +188,7 @@ func (s *State) splitByWalk(ctx context.Context, r Range, count uint64, n int) (
 // the tree and some from the changes, in proportion to their counts. So each part has
 // at most about twice its share, even if all changes are in one place.
 func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
-	t, err := s.base.Tally(ctx, r)
+	t, err := s.tree.Tally(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +197,7 @@ func (s *State) cuts(ctx context.Context, r Range, n int) ([]string, error) {
 	if len(waiting) > 0 {
 		inTree = int(t.Count) * n / (int(t.Count) + len(waiting))
 	}
-	cuts, err := s.base.cuts(ctx, r, inTree)
+	cuts, err := s.tree.cuts(ctx, r, inTree)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +246,7 @@ func (m *Meter) before(ctx context.Context, loc string) (digest.Tally, error) {
 		return digest.Tally{}, nil
 	}
 	if loc != m.at {
-		t, err := m.state.base.Tally(ctx, Range{To: loc})
+		t, err := m.state.tree.Tally(ctx, Range{To: loc})
 		if err != nil {
 			return digest.Tally{}, err
 		}

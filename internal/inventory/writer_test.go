@@ -1,7 +1,6 @@
 package inventory
 
 import (
-	"context"
 	"errors"
 	"testing"
 
@@ -11,123 +10,94 @@ import (
 
 // After a writer with a higher term has written, every write of the other one fails, and nothing is written.
 func TestFencedWriter(t *testing.T) {
-	ctx := t.Context()
-	for name, write := range map[string]func(w *Writer, root Root) error{
-		"Commit": func(w *Writer, root Root) error {
-			_, err := w.Commit(ctx, Changes{Base: root, To: root.Cursor, Sorted: peps(20)})
+	for name, write := range map[string]func(w *testWriter, root Root) error{
+		"Commit": func(w *testWriter, _ Root) error {
+			_, err := w.Commit(w.Context(), w.changesOf(sourcetest.PEPs(20)))
 			return err
 		},
-		"Forget": func(w *Writer, root Root) error {
-			_, err := w.Forget(ctx, root, feed.Cursor{}, "a test")
+		"Forget": func(w *testWriter, root Root) error {
+			_, err := w.Forget(w.Context(), root, feed.Cursor{}, "a test")
 			return err
 		},
-		"List":   func(w *Writer, root Root) error { return w.List(ctx, root.Upto) },
-		"Shrink": func(w *Writer, _ Root) error { return w.Shrink(ctx) },
-		"Sweep":  func(w *Writer, _ Root) error { return w.Sweep(ctx) },
-		"Reset":  func(w *Writer, _ Root) error { return w.Reset(ctx, "a test") },
+		"List":   func(w *testWriter, root Root) error { return w.List(w.Context(), root.Upto) },
+		"Shrink": func(w *testWriter, _ Root) error { return w.Shrink(w.Context()) },
+		"Sweep":  func(w *testWriter, _ Root) error { return w.Sweep(w.Context()) },
+		"Reset":  func(w *testWriter, _ Root) error { return w.Reset(w.Context(), "a test") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			store := NewMemory()
-			late, next := New(store, "set", Options{}).Writer(1), New(store, "set", Options{}).Writer(2)
-			commit(t, late, 10)
-			root := commit(t, next, 10)
-			before, _ := store.Load(ctx, "set")
+			late := newTestWriter(t, Options{})
+			late.peps(10)
+			next := late.next(2)
+			root := next.peps(10)
+			before, _ := next.store.Load(t.Context(), "set")
 			for range 2 { // the second time, the writer begins its term again
 				if err := write(late, root); !errors.Is(err, ErrFenced) {
 					t.Errorf("%s() of a fenced writer: got error %v, want %v", name, err, ErrFenced)
 				}
 			}
-			if after, _ := store.Load(ctx, "set"); string(after.Head) != string(before.Head) || after.Term != 2 {
+			if after, _ := next.store.Load(t.Context(), "set"); string(after.Head) != string(before.Head) || after.Term != 2 {
 				t.Errorf("record: got term %d, head %s, want 2, %s", after.Term, after.Head, before.Head)
 			}
-			commit(t, next, 30)
-			if n := pagesIn(t, next); n != 1 {
-				t.Errorf("pages: got %d, want 1", n)
-			}
+			next.peps(30)
+			next.wantPages("after the next commit", 1)
 		})
 	}
 }
 
-// A store that has lost pages ends the term. The writer begins it again, and continues.
-func TestTermEnds(t *testing.T) {
-	store := NewMemory()
-	w := New(store, "set", Options{}).Writer(7)
-	root := commit(t, w, 10)
-	if err := store.Update(t.Context(), "set", Update{Change: func(r *Record) error {
+// endTerm ends the term of the writer, as a store does that has lost pages.
+func (w *testWriter) endTerm() {
+	w.ok(w.store.Update(w.Context(), "set", Update{Change: func(r *Record) error {
 		r.Term = 0
 		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	c := Changes{Base: root, To: root.Cursor, Sorted: peps(20)}
-	if _, err := w.Commit(t.Context(), c); !errors.Is(err, ErrFenced) {
+	}}))
+}
+
+// A writer whose term has ended begins it again, and continues.
+func TestTermEnds(t *testing.T) {
+	w := newTestWriter(t, Options{})
+	w.peps(10)
+	w.endTerm()
+	if _, err := w.Commit(t.Context(), w.changesOf(sourcetest.PEPs(20))); !errors.Is(err, ErrFenced) {
 		t.Errorf("Commit() after the end of the term: got error %v, want %v", err, ErrFenced)
 	}
-	if _, err := w.Commit(t.Context(), c); err != nil {
-		t.Errorf("second Commit(): %v", err)
-	}
-}
-
-// A pageNumbersStore records the numbers of the pages that are put.
-type pageNumbersStore struct {
-	Store
-	numbers []uint64
-	fails   error
-}
-
-func (s *pageNumbersStore) Put(ctx context.Context, set string, begin int64, term uint64, pages []Page) error {
-	for _, p := range pages {
-		s.numbers = append(s.numbers, p.Number)
-	}
-	if s.fails != nil {
-		return s.fails
-	}
-	return s.Store.Put(ctx, set, begin, term, pages)
+	w.peps(20)
 }
 
 // A commit uses no page number of an earlier commit that failed, because those pages may be written late.
 func TestNumbersAfterFailure(t *testing.T) {
-	s := &pageNumbersStore{Store: NewMemory(), fails: feed.ErrUnknown}
-	w := New(s, "set", Options{PageBytes: 1000}).Writer(1)
-	entries := sourcetest.PEPs(100)
-	c := Changes{To: entries[99].Cursor, Sorted: pointers(entries)}
-	if _, err := w.Commit(t.Context(), c); !errors.Is(err, feed.ErrUnknown) {
+	w := newTestWriter(t, Options{PageBytes: 1000})
+	var last uint64
+	w.store.before = func(call string, pages []Page) error {
+		if call != "put" {
+			return nil
+		}
+		last = pages[len(pages)-1].Number
+		return feed.ErrUnknown
+	}
+	if _, err := w.Commit(t.Context(), w.changesOf(sourcetest.PEPs(100))); !errors.Is(err, feed.ErrUnknown) {
 		t.Fatalf("Commit(): got error %v, want %v", err, feed.ErrUnknown)
 	}
-	failed := len(s.numbers)
-	s.fails = nil
-	if _, err := w.Commit(t.Context(), c); err != nil {
-		t.Fatal(err)
+	w.store.before = func(_ string, pages []Page) error {
+		if len(pages) > 0 && pages[0].Number <= last {
+			t.Errorf("first page after a failed commit: got number %d, want more than %d", pages[0].Number, last)
+		}
+		return nil
 	}
-	if last, next := s.numbers[failed-1], s.numbers[failed]; next <= last {
-		t.Errorf("first page after a failed commit: got number %d, want more than %d", next, last)
-	}
+	w.peps(100)
 }
 
 // Runs cannot be used after the term has ended: their pages may be lost.
 func TestRunsOfEndedTerm(t *testing.T) {
-	store := NewMemory()
-	w := New(store, "set", Options{}).Writer(1)
+	w := newTestWriter(t, Options{})
 	entries := sourcetest.PEPs(20)
 	runs, err := w.NewRuns(t.Context(), Root{})
-	if err == nil {
-		err = runs.Add(t.Context(), pointers(entries[:10]), nil)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := store.Update(t.Context(), "set", Update{Change: func(r *Record) error {
-		r.Term = 0
-		return nil
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	w.ok(err)
+	w.ok(runs.Add(t.Context(), pointers(entries[:10]), nil))
+	w.endTerm()
 	if err := w.List(t.Context(), 1); !errors.Is(err, ErrFenced) {
 		t.Fatalf("List() after the end of the term: got error %v, want %v", err, ErrFenced)
 	}
-	if err := w.Shrink(t.Context()); err != nil { // begins the term again
-		t.Fatal(err)
-	}
+	w.ok(w.Shrink(t.Context())) // begins the term again
 	if err := runs.Add(t.Context(), pointers(entries[10:]), nil); !errors.Is(err, ErrFenced) {
 		t.Errorf("Add(): got error %v, want %v", err, ErrFenced)
 	}
