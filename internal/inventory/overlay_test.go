@@ -154,7 +154,7 @@ func wantSplit(t *testing.T, s *State, in Range, want *model) {
 	}
 }
 
-// wantTree checks the methods that a tree has in addition to those of a state.
+// wantTree checks the methods of a state, and the further ones of its tree.
 func wantTree(t *testing.T, tree *Tree, want sourcetest.Set, r *sourcetest.Source) {
 	t.Helper()
 	wantState(t, tree.State(), want, r)

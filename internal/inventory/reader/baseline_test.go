@@ -20,39 +20,35 @@ func TestBaselines(t *testing.T) {
 		first := w.got(a.Baseline(t.Context(), "a"))
 		at := first.Cursor()
 		for range 30 {
-			w.log.Publish("a", many(50)...)
+			w.Log.Publish("a", storetest.Updates(50)...)
 			w.commit()
-			if p := w.check(a.Baseline(t.Context(), "a")); p.Cursor() != at {
-				t.Fatalf("Baseline() is at %v, want %v, which another reader has pinned", p.Cursor(), at)
-			}
+			w.result("Baseline() after another reader", nil, at)(a.Baseline(t.Context(), "a"))
 			if n := len(w.roots()); n > inventory.MaxRoots {
 				t.Fatalf("got %d roots, want %d at most", n, inventory.MaxRoots)
 			}
-			w.pass(10 * time.Second)
+			w.Pass(10 * time.Second)
 		}
 
 		b := w.reader(Options{}) // continues at another hub
 		p := w.check(b.BaselineAt(t.Context(), "a", at))
 		loc, ok, err := p.Nth(t.Context(), 7)
-		w.ok(err)
+		w.OK(err)
 		if before, err := p.Tally(t.Context(), inventory.Range{To: loc}); err != nil || before.Count != 7 || !ok {
 			t.Errorf("Nth(7) = %q, %v with %d resources before it, %v", loc, ok, before.Count, err)
 		}
 
-		w.pass(joinPeriod)
-		w.log.Publish("a", many(50)...)
+		w.Pass(joinPeriod)
+		w.Log.Publish("a", storetest.Updates(50)...)
 		newest := w.commit().Cursor
-		if p := w.check(a.Baseline(t.Context(), "a")); p.Cursor() != newest {
-			t.Errorf("Baseline() is at %v, want %v: the other root is old", p.Cursor(), newest)
-		}
+		w.result("Baseline() after an old root", nil, newest)(a.Baseline(t.Context(), "a"))
 		for range 40 {
 			w.compare(first)
-			w.pass(time.Minute)
-			w.log.Publish("a", many(50)...)
+			w.Pass(time.Minute)
+			w.Log.Publish("a", storetest.Updates(50)...)
 			w.commit()
 		}
-		w.pass(10 * time.Minute) // its hour ends
-		w.log.Publish("a", many(50)...)
+		w.Pass(10 * time.Minute) // its hour ends
+		w.Log.Publish("a", storetest.Updates(50)...)
 		w.commit()
 		if n := len(w.roots()); n != 1 {
 			t.Errorf("after an hour: got %d roots, want 1", n)
@@ -63,7 +59,7 @@ func TestBaselines(t *testing.T) {
 				w.fails("Walk() of a dropped root", feed.ErrGone)(nil, err)
 			}
 		}
-		w.ok(w.inv.Check(t.Context()))
+		w.OK(w.inv.Check(t.Context()))
 	})
 }
 
@@ -79,7 +75,7 @@ func TestFirstBaseline(t *testing.T) {
 		{"empty log", 0, nil, nil, 0, 0},
 		{"root in time", 10, func(w *world) { time.AfterFunc(time.Second, func() { w.commit() }) }, nil, 10, 1},
 		{"no root", 10, nil, nil, 0, 1},
-		{"no root of a log without its beginning", 10, func(w *world) { w.log.Trim("a", 5) }, ErrBehind, 0, 2},
+		{"no root of a log without its beginning", 10, func(w *world) { w.Log.Trim("a", 5) }, ErrBehind, 0, 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, tt.resources, func(t *testing.T, w *world) {
@@ -92,9 +88,7 @@ func TestFirstBaseline(t *testing.T) {
 				} else if w.check(p, err); p.Cursor().Position != tt.position {
 					t.Errorf("Baseline() is at %v, want position %d", p.Cursor(), tt.position)
 				}
-				if got := w.requested(); len(got) != tt.requests || tt.requests > 0 && got[0] != (request{"a", false}) {
-					t.Errorf("got the requests %v, want %d", got, tt.requests)
-				}
+				w.wantRequests(slices.Repeat([]request{{"a", false}}, tt.requests)...)
 			})
 		})
 	}
@@ -109,26 +103,26 @@ func TestBaselineAt(t *testing.T) {
 		{"newest root", func(_ *world, roots []inventory.Root) feed.Cursor { return roots[1].Cursor }, nil},
 		{"older root", func(w *world, roots []inventory.Root) feed.Cursor { return roots[0].Cursor }, nil},
 		{"older root with entries that the log has lost", func(w *world, roots []inventory.Root) feed.Cursor {
-			w.log.Lose("a", 5)
+			w.Log.Lose("a", 5)
 			rec, head, err := w.inv.Load(w.Context())
-			w.ok(err)
+			w.OK(err)
 			_, err = w.inv.Forget(w.Context(), head.Newest(), rec.Log.Head, "lost")
-			w.ok(err)
+			w.OK(err)
 			return roots[0].Cursor
 		}, nil},
 		{"zero", func(*world, []inventory.Root) feed.Cursor { return feed.Cursor{} }, nil},
 		{"zero after retention", func(w *world, _ []inventory.Root) feed.Cursor {
-			w.log.Trim("a", 5)
+			w.Log.Trim("a", 5)
 			return feed.Cursor{}
 		}, feed.ErrGone},
-		{"no root", func(w *world, _ []inventory.Root) feed.Cursor { return w.log.Publish("a", "+y") }, feed.ErrGone},
+		{"no root", func(w *world, _ []inventory.Root) feed.Cursor { return w.Log.Publish("a", "+y") }, feed.ErrGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 10, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				roots := []inventory.Root{w.commit()}
 				w.got(r.Baseline(t.Context(), "a"))
-				w.log.Publish("a", "+x")
+				w.Log.Publish("a", "+x")
 				at := tt.at(w, append(roots, w.commit()))
 				p, err := r.BaselineAt(t.Context(), "a", at)
 				if tt.want != nil {
@@ -149,24 +143,24 @@ func TestChooseRoot(t *testing.T) {
 		after func(w *world)
 		want  int // index of the root
 	}{
-		{"few changes", func(w *world) { w.log.Publish("a", many(100)...) }, 0},
-		{"many changes", func(w *world) { w.log.Publish("a", many(joinMin+1)...) }, newest},
+		{"few changes", func(w *world) { w.Log.Publish("a", storetest.Updates(100)...) }, 0},
+		{"many changes", func(w *world) { w.Log.Publish("a", storetest.Updates(joinMin+1)...) }, newest},
 		{"old root", func(w *world) {
-			w.pass(joinPeriod)
-			w.log.Publish("a", "+x")
+			w.Pass(joinPeriod)
+			w.Log.Publish("a", "+x")
 		}, newest},
 		{"declared complete", func(w *world) {
-			w.log.Publish("a", "+x")
-			w.ok(w.reader(Options{}).SetComplete(w.Context(), "a", true))
+			w.Log.Publish("a", "+x")
+			w.OK(w.reader(Options{}).SetComplete(w.Context(), "a", true))
 		}, newest},
 		{"clock of the store set back", func(w *world) {
-			w.store.ahead = -time.Second
-			w.log.Publish("a", "+x")
+			w.Store.Ahead.Store(-int64(time.Second))
+			w.Log.Publish("a", "+x")
 		}, newest},
 		{"lost entries", func(w *world) {
-			w.log.Lose("a", 9)
-			w.pass(time.Hour)
-			w.log.Publish("a", many(100)...)
+			w.Log.Lose("a", 9)
+			w.Pass(time.Hour)
+			w.Log.Publish("a", storetest.Updates(100)...)
 		}, newest},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -199,11 +193,11 @@ func TestPins(t *testing.T) {
 		}
 		p := w.got(r.Baseline(t.Context(), "a"))
 		for range 10 {
-			w.pass(time.Minute)
+			w.Pass(time.Minute)
 			pins("in use", 1)
 		}
 		p.Release()
-		w.pass(3 * time.Minute)
+		w.Pass(3 * time.Minute)
 		pins("unused", 0)
 		w.got(r.Baseline(t.Context(), "a"))
 		pins("in use again", 1)
@@ -216,7 +210,12 @@ func TestPins(t *testing.T) {
 func TestPinFullStore(t *testing.T) {
 	inWorld(t, 50, func(t *testing.T, w *world) {
 		w.commit()
-		w.store.onUpdate = func() error { return feed.ErrFull }
+		w.Store.Before(func(_, call string) error {
+			if call == "update" {
+				return feed.ErrFull
+			}
+			return nil
+		})
 		w.check(w.reader(Options{}).Baseline(t.Context(), "a"))
 	})
 }
@@ -225,15 +224,13 @@ func TestPinFullStore(t *testing.T) {
 func TestPinDroppedRoot(t *testing.T) {
 	inWorld(t, 50, func(t *testing.T, w *world) {
 		w.commit()
-		w.store.onUpdate = func() error {
-			w.store.onUpdate = nil
-			w.log.Publish("a", "+x")
+		var at feed.Cursor
+		w.beforeUpdate(func() {
+			at = w.Log.Publish("a", "+x")
 			w.commit()
-			return nil
-		}
-		if p := w.check(w.reader(Options{}).Baseline(t.Context(), "a")); p.Cursor().Position != 51 {
-			t.Errorf("Baseline() is at %v, want position 51", p.Cursor())
-		}
+		})
+		p, err := w.reader(Options{}).Baseline(t.Context(), "a")
+		w.result("Baseline()", nil, at)(p, err)
 	})
 }
 
@@ -244,10 +241,10 @@ func TestPinBetweenPages(t *testing.T) {
 		w.commit()
 		at := w.check(r.Baseline(t.Context(), "a")).Cursor()
 		for i := range 90 {
-			w.pass(20 * time.Second)
-			w.log.Publish("a", fmt.Sprint("+x", i))
+			w.Pass(20 * time.Second)
+			w.Log.Publish("a", fmt.Sprint("+x", i))
 			w.commit()
-			w.pass(2 * time.Second)
+			w.Pass(2 * time.Second)
 			w.check(r.BaselineAt(t.Context(), "a", at))
 		}
 	})
@@ -279,14 +276,7 @@ func TestDamage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 3_000, func(t *testing.T, w *world) {
-				root := w.commit()
-				var pages []uint64
-				for n, err := range w.store.Numbers(t.Context(), "a", root.Begin) {
-					if w.ok(err); n != root.Page {
-						pages = append(pages, n)
-					}
-				}
-				storetest.RemovePages(t, w.store, "a", pages...)
+				w.RemoveLeaves("a", w.commit())
 				p := w.got(w.reader(Options{}).Baseline(t.Context(), "a"))
 				w.fails(tt.name, inventory.ErrDamaged)(nil, tt.read(w, p))
 				if got := w.requested(); !slices.Contains(got, request{"a", true}) {

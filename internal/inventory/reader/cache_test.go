@@ -12,6 +12,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/storetest"
 )
 
 func TestCache(t *testing.T) {
@@ -21,9 +22,9 @@ func TestCache(t *testing.T) {
 		r, _ := w.running(Options{StateBytes: budget})
 		w.commit()
 		used, err := w.head(r)
-		w.ok(err)
+		w.OK(err)
 		for i := range 150 {
-			w.log.Publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
+			w.Log.Publish("a", fmt.Sprintf("+%06d", i), fmt.Sprintf("+%06d", 4_999-i))
 			w.check(w.head(r))
 			if n, _ := memory(r); n > budget {
 				t.Fatalf("memory: got %d bytes, want %d at most", n, budget)
@@ -38,11 +39,11 @@ func TestCache(t *testing.T) {
 		}
 		used.Release()
 		used.Release() // has no effect
-		w.pass(9 * time.Minute)
+		w.Pass(9 * time.Minute)
 		if _, got := memory(r); len(got) != len(cached) {
 			t.Errorf("after 9 minutes: got %d cached states, want %d", len(got), len(cached))
 		}
-		w.pass(6 * time.Minute)
+		w.Pass(6 * time.Minute)
 		if n, _ := memory(r); n != 0 || len(r.views) != 0 {
 			t.Errorf("after 15 minutes: got %d bytes and %d views, want none", n, len(r.views))
 		}
@@ -67,10 +68,10 @@ func TestCacheShared(t *testing.T) {
 			inWorld(t, changes, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				w.commit()
-				w.log.Publish("a", many(changes)...)
+				w.Log.Publish("a", storetest.Updates(changes)...)
 				w.check(w.head(r))
 				for range 2 {
-					w.log.Publish("a", many(changes)...) // replaces all changes of the overlay
+					w.Log.Publish("a", storetest.Updates(changes)...) // replaces all changes of the overlay
 					w.check(w.head(r))
 				}
 				v := r.views["a"]
@@ -117,10 +118,10 @@ func TestCacheOfDeletedSet(t *testing.T) {
 			inWorld(t, 1_000, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				p, err := w.head(r) // of 1,000 changes after the zero root
-				w.ok(err)
-				w.ok(w.log.Delete(t.Context(), "a"))
+				w.OK(err)
+				w.OK(w.Log.Delete(t.Context(), "a"))
 				if tt.again {
-					w.log.Create("a")
+					w.Log.Create("a")
 				}
 				w.fails("State()", tt.err)(w.head(r))
 				if n, cached := memory(r); n < 200_000 || len(cached) != tt.cached {
@@ -139,7 +140,7 @@ func TestCanceledWait(t *testing.T) {
 	inWorld(t, 10, func(t *testing.T, w *world) {
 		r := w.reader(Options{})
 		v, err := r.lockView(t.Context(), "a")
-		w.ok(err)
+		w.OK(err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		w.fails("State()", context.DeadlineExceeded)(r.State(ctx, "a", feed.Cursor{}, 0))
@@ -154,7 +155,7 @@ func TestNonexistentSets(t *testing.T) {
 	inWorld(t, 10, func(t *testing.T, w *world) {
 		r := w.reader(Options{})
 		w.check(w.head(r))
-		for _, set := range many(100) {
+		for _, set := range storetest.Updates(100) {
 			w.fails("State() of a nonexistent set", feed.ErrNoSet)(r.State(t.Context(), set, feed.Cursor{}, 0))
 		}
 		if n := len(r.views); n != 1 {
@@ -174,21 +175,21 @@ func TestRetainedNames(t *testing.T) {
 		}},
 		{"ResourceList", func(w *world, r *Reader, set string) (*inventory.Pinned, error) {
 			list, err := r.ResourceList(w.Context(), set, feed.Cursor{})
-			w.ok(err)
+			w.OK(err)
 			return list.Pinned, nil
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 3_000, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
-				w.ok(r.SetComplete(t.Context(), "a", true))
+				w.OK(r.SetComplete(t.Context(), "a", true))
 				w.list()
 				line := "a" + strings.Repeat("x", 1<<20)
 				request := weak.Make(unsafe.StringData(line))
 				p, err := tt.read(w, r, line[:1])
-				w.ok(err)
+				w.OK(err)
 				_, _, err = p.Get(t.Context(), "http://example.org/001500")
-				w.ok(err)
+				w.OK(err)
 				p.Release()
 				line = ""
 				runtime.GC()

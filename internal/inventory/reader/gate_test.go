@@ -48,7 +48,7 @@ func TestTooMany(t *testing.T) {
 					var readers []*inventory.Pinned
 					for _, as := range tt.before {
 						p, err := read(as(t.Context()))
-						w.ok(err)
+						w.OK(err)
 						readers = append(readers, p)
 					}
 					p, err := read(tt.next(t.Context()))

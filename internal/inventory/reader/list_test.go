@@ -2,7 +2,6 @@ package reader
 
 import (
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -20,18 +19,18 @@ func TestResourceList(t *testing.T) {
 		}
 		w.list()
 		fails("before the set is complete", feed.Cursor{}, ErrIncomplete)
-		w.log.Publish("a", "+x")
-		w.ok(a.SetComplete(t.Context(), "a", true))
+		w.Log.Publish("a", "+x")
+		w.OK(a.SetComplete(t.Context(), "a", true))
 		fails("before the first list", feed.Cursor{}, ErrIncomplete)
 
 		var lists []feed.Cursor
 		for range 4 {
-			w.pass(time.Hour)
-			w.log.Publish("a", "+x", "-y")
+			w.Pass(time.Hour)
+			w.Log.Publish("a", "+x", "-y")
 			lists = append(lists, w.list().Cursor)
 			for i, at := range lists[max(0, len(lists)-2):] {
 				x, err := a.ResourceList(t.Context(), "a", at)
-				w.ok(err)
+				w.OK(err)
 				w.check(x.Pinned, nil)
 				if !x.Complete || x.Cursor() != at {
 					t.Errorf("ResourceList(%v) is at %v, complete %v", at, x.Cursor(), x.Complete)
@@ -42,28 +41,16 @@ func TestResourceList(t *testing.T) {
 			}
 		}
 		newest, err := a.ResourceList(t.Context(), "a", feed.Cursor{})
-		if w.ok(err); newest.Cursor() != lists[3] || !newest.Completed.Equal(time.Now()) {
+		if w.OK(err); newest.Cursor() != lists[3] || !newest.Completed.Equal(time.Now()) {
 			t.Errorf("ResourceList() is at %v, completed at %v, want %v and now", newest.Cursor(), newest.Completed, lists[3])
 		}
 		fails("third newest list", lists[1], feed.ErrGone)
-		w.ok(b.SetComplete(t.Context(), "a", false))
+		w.OK(b.SetComplete(t.Context(), "a", false))
 		fails("set declared incomplete", feed.Cursor{}, ErrIncomplete)
-		w.log.SetNoInventory("a", true)
+		w.Log.SetNoInventory("a", true)
 		fails("inventory turned off", feed.Cursor{}, feed.ErrNoInventory)
-		w.ok(w.log.Delete(t.Context(), "a"))
+		w.OK(w.Log.Delete(t.Context(), "a"))
 		fails("deleted set", feed.Cursor{}, feed.ErrNoSet)
-	})
-}
-
-func TestResourceListOfEmptySet(t *testing.T) {
-	inWorld(t, 0, func(t *testing.T, w *world) {
-		r := w.reader(Options{})
-		w.ok(r.SetComplete(t.Context(), "a", true))
-		w.list()
-		l, err := r.ResourceList(t.Context(), "a", feed.Cursor{})
-		if w.ok(err); l.Cursor().Position != 0 || l.Cursor().IsZero() {
-			t.Errorf("ResourceList() is at %v, want the floor of the log", l.Cursor())
-		}
 	})
 }
 
@@ -75,14 +62,10 @@ func TestSetComplete(t *testing.T) {
 	}{
 		{"set", func(*world) {}, nil},
 		{"log that loses its head", func(w *world) {
-			w.store.onUpdate = func() error {
-				w.store.onUpdate = nil
-				w.log.Lose("a", 5)
-				return nil
-			}
+			w.beforeUpdate(func() { w.Log.Lose("a", 5) })
 		}, nil},
-		{"inventory turned off", func(w *world) { w.log.SetNoInventory("a", true) }, feed.ErrNoInventory},
-		{"deleted set", func(w *world) { w.ok(w.log.Delete(w.Context(), "a")) }, feed.ErrNoSet},
+		{"inventory turned off", func(w *world) { w.Log.SetNoInventory("a", true) }, feed.ErrNoInventory},
+		{"deleted set", func(w *world) { w.OK(w.Log.Delete(w.Context(), "a")) }, feed.ErrNoSet},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 10, func(t *testing.T, w *world) {
@@ -94,9 +77,7 @@ func TestSetComplete(t *testing.T) {
 				if tt.want == nil {
 					want = []request{{"a", false}}
 				}
-				if got := w.requested(); !slices.Equal(got, want) {
-					t.Errorf("got the requests %v, want %v", got, want)
-				}
+				w.wantRequests(want...)
 			})
 		})
 	}
@@ -108,9 +89,9 @@ func TestComplete(t *testing.T) {
 		r := w.reader(Options{})
 		before := w.commit().Cursor
 		w.got(r.Baseline(t.Context(), "a")) // new readers would join it
-		declared := w.log.Publish("a", "+x")
-		w.ok(r.SetComplete(t.Context(), "a", true))
-		after := w.log.Publish("a", "+y")
+		declared := w.Log.Publish("a", "+x")
+		w.OK(r.SetComplete(t.Context(), "a", true))
+		after := w.Log.Publish("a", "+y")
 		for at, want := range map[feed.Cursor]bool{before: false, declared: true, after: true} {
 			if p := w.check(r.At(t.Context(), "a", at)); p.Complete != want {
 				t.Errorf("At(%v) is complete: %v, want %v", at, p.Complete, want)
@@ -131,11 +112,11 @@ func TestCompleteLost(t *testing.T) {
 	inWorld(t, 100, func(t *testing.T, w *world) {
 		r := w.reader(Options{})
 		w.commit()
-		w.log.Publish("a", "+lost")
-		w.ok(r.SetComplete(t.Context(), "a", true))
-		w.log.Lose("a", 100)
-		w.pass(time.Hour)
-		w.log.Publish("a", "+x", "+y")
+		w.Log.Publish("a", "+lost")
+		w.OK(r.SetComplete(t.Context(), "a", true))
+		w.Log.Lose("a", 100)
+		w.Pass(time.Hour)
+		w.Log.Publish("a", "+x", "+y")
 		if p := w.check(w.head(r)); p.Complete {
 			t.Error("State() is complete, although the log has lost that entry")
 		}

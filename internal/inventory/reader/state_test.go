@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/storetest"
 )
 
 // TestStates compares the states of two hubs. One extends its overlay, the other also makes older states.
@@ -23,17 +24,15 @@ func TestStates(t *testing.T) {
 			if i%7 == 6 {
 				w.commit()
 			}
-			cursors = append(cursors, w.log.Publish("a", fmt.Sprintf("+%06d", i*190), fmt.Sprintf("-%06d", i*191), "+new"))
-			if p := w.check(w.head(a)); p.Cursor() != cursors[i+1] {
-				t.Errorf("State() is at %v, want %v", p.Cursor(), cursors[i+1])
-			}
-			w.pass(3 * time.Second)
+			cursors = append(cursors, w.Log.Publish("a", fmt.Sprintf("+%06d", i*190), fmt.Sprintf("-%06d", i*191), "+new"))
+			w.result("State()", nil, cursors[i+1])(w.head(a))
+			w.Pass(3 * time.Second)
 		}
 		for _, at := range slices.Backward(cursors) {
 			p, q := w.check(a.At(t.Context(), "a", at)), w.check(b.At(t.Context(), "a", at))
 			x, errX := p.Tally(t.Context(), inventory.Range{})
 			y, errY := q.Tally(t.Context(), inventory.Range{})
-			if w.ok(errors.Join(errX, errY)); p.Cursor() != at || q.Cursor() != at || x != y {
+			if w.OK(errors.Join(errX, errY)); p.Cursor() != at || q.Cursor() != at || x != y {
 				t.Errorf("At(%v) is at %v and %v with equal tallies: %v", at, p.Cursor(), q.Cursor(), x == y)
 			}
 		}
@@ -48,12 +47,10 @@ func TestStateFrom(t *testing.T) {
 	}{
 		{"head", func(_ *world, head feed.Cursor) feed.Cursor { return head }, nil},
 		{"older entry", func(w *world, _ feed.Cursor) feed.Cursor {
-			at, err := w.log.At(w.Context(), "a", 7)
-			w.ok(err)
-			return at
+			return w.at(7)
 		}, nil},
 		{"next entry", func(w *world, head feed.Cursor) feed.Cursor {
-			time.AfterFunc(time.Second, func() { w.log.Publish("a", "+next") })
+			time.AfterFunc(time.Second, func() { w.Log.Publish("a", "+next") })
 			return feed.Cursor{Position: head.Position + 1, Micros: time.Now().Add(time.Second).UnixMicro()}
 		}, nil},
 		{"entry that does not come", func(_ *world, head feed.Cursor) feed.Cursor {
@@ -66,23 +63,22 @@ func TestStateFrom(t *testing.T) {
 			return feed.Cursor{Position: 7, Micros: head.Micros}
 		}, feed.ErrGone},
 		{"removed by retention", func(w *world, head feed.Cursor) feed.Cursor {
-			at, err := w.log.At(w.Context(), "a", 7)
-			w.ok(err)
-			w.log.Trim("a", 50)
+			at := w.at(7)
+			w.Log.Trim("a", 50)
 			return at
 		}, feed.ErrGone},
 		{"deleted set", func(w *world, head feed.Cursor) feed.Cursor {
-			w.ok(w.log.Delete(w.Context(), "a"))
+			w.OK(w.Log.Delete(w.Context(), "a"))
 			return head
 		}, feed.ErrNoSet},
 		{"inventory turned off", func(w *world, head feed.Cursor) feed.Cursor {
-			w.log.SetNoInventory("a", true)
+			w.Log.SetNoInventory("a", true)
 			return head
 		}, feed.ErrNoInventory},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 100, func(t *testing.T, w *world) {
-				w.pass(time.Second)
+				w.Pass(time.Second)
 				r, root := w.reader(Options{}), w.commit()
 				w.check(w.head(r)) // something is cached
 				from := tt.from(w, root.Cursor)
@@ -104,9 +100,7 @@ func TestStateFrom(t *testing.T) {
 func TestAt(t *testing.T) {
 	entry := func(position uint64) func(w *world) feed.Cursor {
 		return func(w *world) feed.Cursor {
-			at, err := w.log.At(w.Context(), "a", position)
-			w.ok(err)
-			return at
+			return w.at(position)
 		}
 	}
 	for _, tt := range []struct {
@@ -119,37 +113,36 @@ func TestAt(t *testing.T) {
 		{"root", entry(100), nil, nil},
 		{"between root and overlay", entry(110), nil, nil},
 		{"head", entry(120), nil, nil},
-		{"after the overlay", func(w *world) feed.Cursor { return w.log.Publish("a", "+x") }, nil, nil},
+		{"after the overlay", func(w *world) feed.Cursor { return w.Log.Publish("a", "+x") }, nil, nil},
 		{"floor", entry(0), nil, nil},
 		{"zero", func(*world) feed.Cursor { return feed.Cursor{} }, nil, nil},
 		{"position of another time", func(*world) feed.Cursor { return feed.Cursor{Position: 5, Micros: 5} }, nil, feed.ErrGone},
 		{"future", func(*world) feed.Cursor { return feed.Cursor{Position: 1 << 30, Micros: 1 << 60} }, nil, feed.ErrGone},
-		{"removed by retention", entry(50), func(w *world, _ *Reader, _ feed.Cursor) { w.log.Trim("a", 60) }, feed.ErrGone},
-		{"no root at or before it", entry(50), func(w *world, _ *Reader, _ feed.Cursor) { w.log.Trim("a", 40) }, feed.ErrGone},
-		{"deleted set", entry(50), func(w *world, _ *Reader, _ feed.Cursor) { w.ok(w.log.Delete(w.Context(), "a")) }, feed.ErrNoSet},
+		{"removed by retention", entry(50), func(w *world, _ *Reader, _ feed.Cursor) { w.Log.Trim("a", 60) }, feed.ErrGone},
+		{"no root at or before it", entry(50), func(w *world, _ *Reader, _ feed.Cursor) { w.Log.Trim("a", 40) }, feed.ErrGone},
+		{"deleted set", entry(50), func(w *world, _ *Reader, _ feed.Cursor) { w.OK(w.Log.Delete(w.Context(), "a")) }, feed.ErrNoSet},
 		{"set created again", entry(50), func(w *world, r *Reader, at feed.Cursor) {
 			w.check(r.At(w.Context(), "a", at)) // is cached
-			w.ok(w.log.Delete(w.Context(), "a"))
-			w.log.Create("a")
-			w.log.Publish("a", many(100)...)
+			w.OK(w.Log.Delete(w.Context(), "a"))
+			w.Log.Create("a")
+			w.Log.Publish("a", storetest.Updates(100)...)
 		}, feed.ErrGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 100, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				w.commit()
-				w.log.Publish("a", many(20)...)
+				w.Log.Publish("a", storetest.Updates(20)...)
 				w.check(w.head(r))
 				at := tt.at(w)
 				if tt.before != nil {
 					tt.before(w, r, at)
 				}
 				p, err := r.At(t.Context(), "a", at)
-				if tt.want != nil {
-					w.fails("At()", tt.want)(p, err)
-				} else if w.check(p, err); p.Cursor() != at && !at.IsZero() {
-					t.Errorf("At(%v) is at %v", at, p.Cursor())
+				if at.IsZero() {
+					at = w.at(0)
 				}
+				w.result("At()", tt.want, at)(p, err)
 			})
 		})
 	}
@@ -171,13 +164,11 @@ func TestRecentState(t *testing.T) {
 			inWorld(t, 100, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				w.check(w.head(r))
-				w.log.Publish("a", "+x")
-				w.pass(tt.after)
-				from, err := w.log.At(t.Context(), "a", tt.from)
-				w.ok(err)
-				if p := w.check(r.State(t.Context(), "a", from, 0)); p.Cursor().Position != tt.want {
-					t.Errorf("State(%v) is at %v, want position %d", from, p.Cursor(), tt.want)
-				}
+				w.Log.Publish("a", "+x")
+				w.Pass(tt.after)
+				from := w.at(tt.from)
+				p, err := r.State(t.Context(), "a", from, 0)
+				w.result("State()", nil, w.at(tt.want))(p, err)
 			})
 		})
 	}
@@ -188,12 +179,10 @@ func TestAtRetainsOverlay(t *testing.T) {
 	inWorld(t, 100, func(t *testing.T, w *world) {
 		r := w.reader(Options{})
 		w.check(w.head(r))
-		at, err := w.log.At(t.Context(), "a", 50)
-		w.ok(err)
-		w.check(r.At(t.Context(), "a", at))
-		reads := w.log.Reads()
+		w.check(r.At(t.Context(), "a", w.at(50)))
+		reads := w.Log.Reads()
 		w.check(w.head(r))
-		if n := w.log.Reads() - reads; n != 0 {
+		if n := w.Log.Reads() - reads; n != 0 {
 			t.Errorf("State() after At() read the log %d times, want none", n)
 		}
 	})
@@ -213,16 +202,16 @@ func TestDroppedRoot(t *testing.T) {
 			return r.At(w.Context(), "a", at)
 		}},
 		{"At the next cursor", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) {
-			return r.At(w.Context(), "a", w.log.Publish("a", "+y"))
+			return r.At(w.Context(), "a", w.Log.Publish("a", "+y"))
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 1_000, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				w.commit()
-				at := w.log.Publish("a", "+x")
+				at := w.Log.Publish("a", "+x")
 				w.check(w.head(r))
-				w.ok(w.inv.Reset(t.Context(), ""))
+				w.OK(w.inv.Reset(t.Context(), ""))
 				w.check(tt.read(w, r, at))
 				if _, cached := memory(r); len(slices.Compact(cached)) != len(cached) {
 					t.Errorf("got two cached states at one cursor: %v", cached)
@@ -238,11 +227,10 @@ func TestAtCached(t *testing.T) {
 		r := w.reader(Options{})
 		at := w.commit().Cursor
 		w.check(w.head(r))
-		w.log.Publish("a", many(20)...)
-		w.log.Trim("a", 110)
-		p := w.got(r.At(t.Context(), "a", at))
-		if n := p.State; n.Cursor() != at {
-			t.Errorf("At(%v) is at %v", at, n.Cursor())
+		w.Log.Publish("a", storetest.Updates(20)...)
+		w.Log.Trim("a", 110)
+		if p := w.got(r.At(t.Context(), "a", at)); p.Cursor() != at {
+			t.Errorf("At(%v) is at %v", at, p.Cursor())
 		}
 	})
 }
@@ -253,25 +241,20 @@ func TestStateAfterLoss(t *testing.T) {
 	inWorld(t, 100, func(t *testing.T, w *world) {
 		r := w.reader(Options{})
 		w.check(w.head(r))
-		lost := w.log.Publish("a", "+lost", "+lost too")
+		lost := w.Log.Publish("a", "+lost", "+lost too")
 		w.check(w.head(r))
-		w.log.Lose("a", 100)
-		w.log.Publish("a", "+x", "+y")
+		w.Log.Lose("a", 100)
+		w.Log.Publish("a", "+x", "+y")
 		w.fails("At(lost)", feed.ErrGone)(r.At(t.Context(), "a", lost)) // is cached
-		w.log.Lose("a", 100)
-		w.pass(time.Second)
-		head := w.log.Publish("a", "+found", "-000007")
-		if p := w.check(w.head(r)); p.Cursor() != head {
-			t.Errorf("State() is at %v, want %v", p.Cursor(), head)
-		}
+		w.Log.Lose("a", 100)
+		w.Pass(time.Second)
+		head := w.Log.Publish("a", "+found", "-000007")
+		w.result("State()", nil, head)(w.head(r))
 		w.fails("At(lost)", feed.ErrGone)(r.At(t.Context(), "a", lost))
 
-		w.log.Lose("a", 90) // the overlay is after the head
-		head, err := w.log.At(t.Context(), "a", 90)
-		w.ok(err)
-		if p := w.check(w.head(r)); p.Cursor() != head {
-			t.Errorf("State() is at %v, want %v", p.Cursor(), head)
-		}
+		w.Log.Lose("a", 90) // the overlay is after the head
+		head = w.at(90)
+		w.result("State()", nil, head)(w.head(r))
 		w.fails("At(lost)", feed.ErrGone)(r.At(t.Context(), "a", lost))
 	})
 }
@@ -286,18 +269,16 @@ func TestRootOfLostEntries(t *testing.T) {
 		{"State", func(w *world, r *Reader) (*inventory.Pinned, error) { return w.head(r) }, ErrBehind},
 		{"Baseline", func(w *world, r *Reader) (*inventory.Pinned, error) { return r.Baseline(w.Context(), "a") }, ErrBehind},
 		{"At", func(w *world, r *Reader) (*inventory.Pinned, error) {
-			at, err := w.log.At(w.Context(), "a", 100)
-			w.ok(err)
-			return r.At(w.Context(), "a", at)
+			return r.At(w.Context(), "a", w.at(100))
 		}, feed.ErrGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 100, func(t *testing.T, w *world) {
 				r := w.reader(Options{})
 				w.commit()
-				w.log.Lose("a", 99)
-				w.pass(time.Hour)
-				w.log.Publish("a", "+x", "+y")
+				w.Log.Lose("a", 99)
+				w.Pass(time.Hour)
+				w.Log.Publish("a", "+x", "+y")
 				w.fails(tt.name, tt.want)(tt.read(w, r))
 				if got, want := w.requested(), tt.want == error(ErrBehind); slices.Contains(got, request{"a", false}) != want {
 					t.Errorf("requests: got %v, want one: %v", got, want)
@@ -314,21 +295,21 @@ func TestOverlayRoot(t *testing.T) {
 		after func(w *world)
 		moves bool
 	}{
-		{"young", func(w *world) { w.pass(5 * time.Minute) }, false},
-		{"old", func(w *world) { w.pass(joinPeriod) }, true},
-		{"large", func(w *world) { w.log.Publish("a", "+"+strings.Repeat("x", largeOverlay)) }, true},
-		{"dropped", func(w *world) { w.ok(w.inv.Reset(w.Context(), "")) }, true},
+		{"young", func(w *world) { w.Pass(5 * time.Minute) }, false},
+		{"old", func(w *world) { w.Pass(joinPeriod) }, true},
+		{"large", func(w *world) { w.Log.Publish("a", "+"+strings.Repeat("x", largeOverlay)) }, true},
+		{"dropped", func(w *world) { w.OK(w.inv.Reset(w.Context(), "")) }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 10, func(t *testing.T, w *world) {
 				r, _ := w.running(Options{})
 				want := w.commit().Upto
-				w.log.Publish("a", "+x")
+				w.Log.Publish("a", "+x")
 				w.got(w.head(r))
 				tt.after(w)
 				w.got(w.head(r))
 				newest := w.commit().Upto
-				w.log.Publish("a", "+y")
+				w.Log.Publish("a", "+y")
 				if tt.moves {
 					want = newest
 				}
@@ -362,7 +343,7 @@ func TestMemoryLimit(t *testing.T) {
 			inWorld(t, 10, func(t *testing.T, w *world) {
 				r := w.reader(Options{StateBytes: tt.stateBytes})
 				w.commit()
-				at := w.log.Publish("a", tt.changes...)
+				at := w.Log.Publish("a", tt.changes...)
 				w.fails("State()", tt.stateErr)(w.head(r))
 				if got := w.requested(); (len(got) == 1) != (tt.stateErr == error(ErrBehind)) {
 					t.Errorf("State() made the requests %v", got)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
+	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
@@ -17,40 +15,11 @@ import (
 
 // A world is the log of the set a, its inventory, and readers, in fake time.
 type world struct {
-	*testing.T
-	log   *storetest.MemoryLog
-	store *hookedStore
-	inv   *inventory.Writer
+	*storetest.World
+	inv *inventory.Writer
 
 	mu       sync.Mutex
 	requests []request
-}
-
-// A hookedStore is a Store whose clock and whose Updates a test controls.
-type hookedStore struct {
-	inventory.Store
-	ahead    time.Duration
-	onUpdate func() error // called before each Update; an error replaces the Update
-}
-
-func (s *hookedStore) Load(ctx context.Context, set string) (inventory.Record, error) {
-	rec, err := s.Store.Load(ctx, set)
-	rec.Now += s.ahead.Microseconds()
-	return rec, err
-}
-
-func (s *hookedStore) Update(ctx context.Context, set string, u inventory.Update) error {
-	if s.onUpdate != nil {
-		if err := s.onUpdate(); err != nil {
-			return err
-		}
-	}
-	change := u.Change
-	u.Change = func(r *inventory.Record) error {
-		r.Now += s.ahead.Microseconds()
-		return change(r)
-	}
-	return s.Store.Update(ctx, set, u)
 }
 
 // A request is a call of Options.Request.
@@ -62,29 +31,11 @@ type request struct {
 // inWorld runs a test in a bubble of fake time, in which the set a has n resources and no root.
 func inWorld(t *testing.T, n int, test func(t *testing.T, w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		log := storetest.NewMemoryLog()
-		store := &hookedStore{Store: storetest.Beside(inventory.NewMemory(), log)}
-		log.Create("a")
-		log.Publish("a", many(n)...)
-		test(t, &world{T: t, log: log, store: store, inv: inventory.New(store, "a", inventory.Options{}).Writer(1)})
+	storetest.InWorld(t, func(w *storetest.World) {
+		w.Log.Create("a")
+		w.Log.Publish("a", storetest.Updates(n)...)
+		test(w.T, &world{World: w, inv: inventory.New(w.Store, "a", inventory.Options{}).Writer(1)})
 	})
-}
-
-// many returns n changes of n resources.
-func many(n int) []string {
-	changes := make([]string, n)
-	for i := range changes {
-		changes[i] = fmt.Sprintf("+%06d", i)
-	}
-	return changes
-}
-
-func (w *world) ok(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
 }
 
 // reader returns a Reader that does not run.
@@ -94,21 +45,18 @@ func (w *world) reader(o Options) *Reader {
 		defer w.mu.Unlock()
 		w.requests = append(w.requests, request{set, damaged})
 	}
-	return New(w.log, w.store, fmt.Sprintf("hub %p", &o), o)
+	return New(w.Log, w.Store, fmt.Sprintf("hub %p", &o), o)
 }
 
 // running returns a Reader that runs until stop is called or the test ends.
 func (w *world) running(o Options) (r *Reader, stop func()) {
 	r = w.reader(o)
 	ctx, cancel := context.WithCancel(w.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Run(ctx)
-	}()
+	var wg sync.WaitGroup
+	wg.Go(func() { r.Run(ctx) })
 	stop = func() {
 		cancel()
-		<-done
+		wg.Wait()
 	}
 	w.Cleanup(stop)
 	return r, stop
@@ -118,17 +66,17 @@ func (w *world) running(o Options) (r *Reader, stop func()) {
 func (w *world) commit() inventory.Root {
 	w.Helper()
 	rec, head, err := w.inv.Load(w.Context())
-	w.ok(err)
+	w.OK(err)
 	var changes inventory.Backlog
 	at := head.Newest().Cursor
 	for at.Position < rec.Log.Head.Position {
-		b, err := w.log.Since(w.Context(), "a", at, 10_000)
-		w.ok(err)
+		b, err := w.Log.Since(w.Context(), "a", at, 10_000)
+		w.OK(err)
 		changes.Add(b.Entries)
 		at = b.Cursor
 	}
 	root, err := w.inv.Commit(w.Context(), inventory.Changes{Base: head.Newest(), To: rec.Log.Head, Sorted: changes.Entries()})
-	w.ok(err)
+	w.OK(err)
 	return root
 }
 
@@ -136,8 +84,8 @@ func (w *world) commit() inventory.Root {
 func (w *world) list() inventory.Root {
 	w.Helper()
 	root := w.commit()
-	w.ok(w.inv.List(w.Context(), root.Upto))
-	w.ok(w.inv.Shrink(w.Context()))
+	w.OK(w.inv.List(w.Context(), root.Upto))
+	w.OK(w.inv.Shrink(w.Context()))
 	return root
 }
 
@@ -145,14 +93,8 @@ func (w *world) list() inventory.Root {
 func (w *world) roots() []inventory.Kept {
 	w.Helper()
 	_, head, err := w.inv.Load(w.Context())
-	w.ok(err)
+	w.OK(err)
 	return head.Roots
-}
-
-// pass lets time pass.
-func (w *world) pass(d time.Duration) {
-	time.Sleep(d) // in fake time
-	synctest.Wait()
 }
 
 // requested returns the calls of Options.Request since the last call of requested.
@@ -167,7 +109,7 @@ func (w *world) requested() []request {
 // got returns a result, and releases it at the end of the test.
 func (w *world) got(p *inventory.Pinned, err error) *inventory.Pinned {
 	w.Helper()
-	w.ok(err)
+	w.OK(err)
 	w.Cleanup(p.Release)
 	return p
 }
@@ -175,7 +117,7 @@ func (w *world) got(p *inventory.Pinned, err error) *inventory.Pinned {
 // check compares a result with the log, which must not have been trimmed, and releases it.
 func (w *world) check(p *inventory.Pinned, err error) *inventory.Pinned {
 	w.Helper()
-	w.ok(err)
+	w.OK(err)
 	defer p.Release()
 	w.compare(p)
 	return p
@@ -183,33 +125,47 @@ func (w *world) check(p *inventory.Pinned, err error) *inventory.Pinned {
 
 func (w *world) compare(p *inventory.Pinned) {
 	w.Helper()
-	want, got := w.log.Resources("a", p.Cursor().Position), map[string]uint64{}
-	for e, err := range p.Walk(w.Context(), inventory.Range{}) {
-		w.ok(err)
-		got[e.Change.Loc] = e.Position
-	}
-	if !maps.Equal(got, want) {
-		w.Fatalf("Walk at %v: got %d resources, want %d: %.500v", p.Cursor(), len(got), len(want), differing(got, want))
-	}
-	if tally, err := p.Tally(w.Context(), inventory.Range{}); err != nil || tally.Count != uint64(len(want)) {
-		w.Errorf("Tally at %v = %d, %v, want %d", p.Cursor(), tally.Count, err, len(want))
+	w.WantResources(p.State, w.Log.Resources("a", p.Cursor().Position))
+}
+
+// result checks the result of a call: an error, or a state at a cursor that agrees with the log.
+func (w *world) result(call string, fails error, at feed.Cursor) func(*inventory.Pinned, error) {
+	return func(p *inventory.Pinned, err error) {
+		w.Helper()
+		if fails != nil {
+			w.fails(call, fails)(p, err)
+		} else if w.check(p, err); p.Cursor() != at {
+			w.Errorf("%s is at %v, want %v", call, p.Cursor(), at)
+		}
 	}
 }
 
-// differing returns the locs that two maps do not agree on.
-func differing(a, b map[string]uint64) []string {
-	var locs []string
-	for loc := range maps.Keys(a) {
-		if b[loc] != a[loc] {
-			locs = append(locs, loc)
+// beforeUpdate calls a function before the next Update of the store.
+func (w *world) beforeUpdate(f func()) {
+	done := false
+	w.Store.Before(func(_, call string) error {
+		if call == "update" && !done {
+			done = true
+			f()
 		}
+		return nil
+	})
+}
+
+// at returns the cursor of the log at a position.
+func (w *world) at(position uint64) feed.Cursor {
+	w.Helper()
+	at, err := w.Log.At(w.Context(), "a", position)
+	w.OK(err)
+	return at
+}
+
+// wantRequests checks the calls of Options.Request since the last call of requested.
+func (w *world) wantRequests(want ...request) {
+	w.Helper()
+	if got := w.requested(); !slices.Equal(got, want) {
+		w.Errorf("requests = %v, want %v", got, want)
 	}
-	for loc := range maps.Keys(b) {
-		if _, ok := a[loc]; !ok {
-			locs = append(locs, loc)
-		}
-	}
-	return locs
 }
 
 // fails checks the error of a call.

@@ -17,13 +17,18 @@ type HookedStore struct {
 	inventory.Store
 	Ahead atomic.Int64 // how far the clock is ahead, a time.Duration
 
-	// Hook makes each call, which has a number of pages. do makes it with the first n of them. Default: do(pages).
-	Hook func(set, call string, pages int, do func(n int) error) error
+	mu   sync.Mutex
+	hook hook
 }
 
-// Before sets Hook to a function that is called before each call. Its error is returned instead.
+// A hook makes a call, which has a number of pages. do makes it with the first n of them.
+type hook func(set, call string, pages int, do func(n int) error) error
+
+// Before makes the store call a function before each call from now on. Its error is returned instead.
 func (s *HookedStore) Before(f func(set, call string) error) {
-	s.Hook = func(set, call string, pages int, do func(int) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hook = func(set, call string, pages int, do func(int) error) error {
 		if err := f(set, call); err != nil {
 			return err
 		}
@@ -32,10 +37,13 @@ func (s *HookedStore) Before(f func(set, call string) error) {
 }
 
 func (s *HookedStore) call(set, name string, pages int, do func(n int) error) error {
-	if s.Hook == nil {
+	s.mu.Lock()
+	hook := s.hook
+	s.mu.Unlock()
+	if hook == nil {
 		return do(pages)
 	}
-	return s.Hook(set, name, pages, do)
+	return hook(set, name, pages, do)
 }
 
 func (s *HookedStore) setClock(r *inventory.Record) {
@@ -104,9 +112,9 @@ const (
 type faultyStore struct {
 	HookedStore
 
-	mu             sync.Mutex
+	faultMu        sync.Mutex
 	calls          int // since arm
-	left           int // calls until the fault; below 0 there is none
+	left           int // calls until the fault; below 0 means no fault
 	fault          fault
 	met            bool // whether the fault has happened
 	paused, resume chan struct{}
@@ -114,34 +122,34 @@ type faultyStore struct {
 
 func newFaultyStore(s inventory.Store) *faultyStore {
 	f := &faultyStore{left: -1}
-	f.Store, f.Hook = s, f.hook
+	f.Store, f.hook = s, f.makeCall
 	return f
 }
 
 // arm makes the call after n others fail.
 func (s *faultyStore) arm(n int, f fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.faultMu.Lock()
+	defer s.faultMu.Unlock()
 	s.calls, s.left, s.fault, s.met = 0, n, f, false
 }
 
 // disarm ends faults. It returns the number of calls since arm, and whether the fault has happened.
 func (s *faultyStore) disarm() (calls int, met bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.faultMu.Lock()
+	defer s.faultMu.Unlock()
 	s.left = -1
 	return s.calls, s.met
 }
 
-func (s *faultyStore) hook(_, _ string, pages int, do func(n int) error) error {
-	s.mu.Lock()
+func (s *faultyStore) makeCall(_, _ string, pages int, do func(n int) error) error {
+	s.faultMu.Lock()
 	s.calls++
 	now, dead, fault := s.left == 0, s.met, s.fault
 	s.met = s.met || now
 	if s.left > 0 || now && (fault == refused || fault == unknown || fault == pause) {
 		s.left--
 	}
-	s.mu.Unlock()
+	s.faultMu.Unlock()
 	switch {
 	case !now:
 		return do(pages)

@@ -52,7 +52,7 @@ var operations = []struct {
 }{
 	{"commit", 2, 20, true, (*history).commit},
 	{"commit of runs", 2, 20, true, (*history).commitRuns},
-	{"commit anew", 0, 5, false, (*history).commitAnew},
+	{"commit from scratch", 0, 5, false, (*history).commitAnew},
 	{"forget", 2, 3, false, (*history).forget},
 	{"pin", 2, 15, true, (*history).pin},
 	{"list", 2, 4, false, (*history).list},
@@ -62,8 +62,8 @@ var operations = []struct {
 }
 
 // stride returns the calls at which series i of a test has a fault or a pause: at first, first+step and so on. A
-// short test has one of 17 calls, a long test one of 5, and with RSHUB_PROVE all. The steps are no multiples of
-// 3, because testInterleaved uses that to vary other things.
+// short test has one of 17 calls, a long test one of 5, and with RSHUB_PROVE all. A step is never a
+// multiple of 3, because testInterleaved uses that to vary other things.
 func stride(i int) (first, step int) {
 	switch {
 	case testing.Short():

@@ -1,7 +1,6 @@
 package writer
 
 import (
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/storetest"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
 
@@ -40,17 +40,6 @@ func TestReason(t *testing.T) {
 	}
 }
 
-func TestCommitEmptySet(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.log.Create("a")
-		w.hub(Options{})
-		w.pass(2 * time.Second)
-		if root := w.newest("a"); root.Upto == 0 || root.Cursor.Position != 0 || root.Cursor.IsZero() {
-			t.Errorf("root of an empty set = %+v, want one at the floor of the log", root)
-		}
-	})
-}
-
 // TestCommit publishes to a set with a root.
 func TestCommit(t *testing.T) {
 	t.Parallel()
@@ -62,25 +51,25 @@ func TestCommit(t *testing.T) {
 		early     time.Duration // not committed after this time
 		late      time.Duration // committed after this time
 	}{
-		{"small set", 0, updates(10), false, 0, 2 * time.Second},
+		{"small set", 0, storetest.Updates(10), false, 0, 2 * time.Second},
 		{"few changes of a large set", 20_000, []string{"+000007", "-019999", "+zzz"}, false, 9 * time.Minute, 11 * time.Minute},
-		{"many changes of a large set", 20_000, updates(5_000), false, 0, 2 * time.Second},
+		{"many changes of a large set", 20_000, storetest.Updates(5_000), false, 0, 2 * time.Second},
 		{"request", 20_000, []string{"+000007"}, true, 0, 10 * time.Millisecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, func(t *testing.T, w *world) {
 				h := w.hubWith(tt.resources, Options{})
-				first := w.newest("a").Cursor
-				at := w.log.Publish("a", tt.publish...)
+				first := w.newest().Cursor
+				at := w.Log.Publish("a", tt.publish...)
 				if tt.request {
 					h.Request("a", false)
 				}
 				if tt.early > 0 {
-					w.pass(tt.early)
+					w.Pass(tt.early)
 					w.wantRoot("a", first)
 				}
-				w.pass(tt.late - tt.early)
+				w.Pass(tt.late - tt.early)
 				w.wantRoot("a", at)
 			})
 		})
@@ -91,12 +80,12 @@ func TestIdleSet(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.hubWith(1_000, Options{})
-		root, reads := w.newest("a").Upto, w.log.Reads()
-		w.pass(time.Hour)
-		if got := w.newest("a").Upto; got != root {
+		root, reads := w.newest().Upto, w.Log.Reads()
+		w.Pass(time.Hour)
+		if got := w.newest().Upto; got != root {
 			t.Errorf("newest root = %d, want %d as before", got, root)
 		}
-		if got := w.log.Reads() - reads; got != 0 {
+		if got := w.Log.Reads() - reads; got != 0 {
 			t.Errorf("read the log %d times, want 0", got)
 		}
 	})
@@ -108,29 +97,29 @@ func TestPendingBytes(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		heads := map[string]feed.Cursor{}
 		for _, set := range []string{"a", "b"} {
-			w.log.Create(set)
-			heads[set] = w.log.Publish(set, updates(20_000)...)
+			w.Log.Create(set)
+			heads[set] = w.Log.Publish(set, storetest.Updates(20_000)...)
 		}
 		var full atomic.Bool
 		full.Store(true)
-		w.store.before = func(string, string) error {
-			if full.Load() {
+		w.Store.Before(func(_, call string) error {
+			if full.Load() && (call == "put" || call == "update") {
 				return feed.ErrFull
 			}
 			return nil
-		}
+		})
 		metrics := prometheus.NewRegistry()
 		pending := func() int { return int(metricstest.Values(t, metrics)["rshub_inventory_waiting_bytes"]) }
 		w.hub(Options{PendingBytes: 600_000, Metrics: metrics})
 		for range 100 {
-			w.pass(time.Second)
+			w.Pass(time.Second)
 			if got, most := pending(), 600_000+2*maxEntries*250; got > most {
 				t.Fatalf("pending = %d bytes, want at most %d", got, most)
 			}
 		}
 		w.wantLog("update of an inventory failed", 2)
 		full.Store(false)
-		w.pass(3 * time.Minute)
+		w.Pass(3 * time.Minute)
 		if got := pending(); got != 0 {
 			t.Errorf("pending = %d bytes after all commits, want 0", got)
 		}
@@ -148,34 +137,34 @@ func TestCommitLargestFails(t *testing.T) {
 		fail func(w *world) error // called before a page is written
 		want error                // of the other set, then
 	}{
-		{"deleted", func(w *world) error { return w.log.Delete(w.t.Context(), "a") }, feed.ErrNoSet},
+		{"deleted", func(w *world) error { return w.Log.Delete(w.Context(), "a") }, feed.ErrNoSet},
 		{"damaged", func(*world) error { return inventory.ErrDamaged }, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
-				w.log.Create("b")
-				w.log.Publish("b", updates(5_000)...)
+				w.Log.Create("b")
+				w.Log.Publish("b", storetest.Updates(5_000)...)
 				var armed atomic.Bool
-				w.store.before = func(set, call string) error {
+				w.Store.Before(func(set, call string) error {
 					if set == "a" && call == "put" && armed.CompareAndSwap(true, false) {
 						return tt.fail(w)
 					}
 					return nil
-				}
+				})
 				h := w.hubWith(5_000, Options{PendingBytes: 1})
-				w.pass(time.Minute)
-				w.log.Publish("a", "+x")
-				w.pass(time.Second) // it is pending
+				w.Pass(time.Minute)
+				w.Log.Publish("a", "+x")
+				w.Pass(time.Second) // it is pending
 				armed.Store(true)
-				at := w.log.Publish("b", "+y")
+				at := w.Log.Publish("b", "+y")
 				h.Request("b", false)
-				w.pass(time.Second)
+				w.Pass(time.Second)
 				if armed.Load() {
 					t.Error("no commit of the other set, want one to free memory")
 				}
 				w.wantRoot("b", at)
 				w.wantLog("level=", 0)
-				if _, err := w.log.State(t.Context(), "a"); err != tt.want {
+				if _, err := w.Log.State(t.Context(), "a"); err != tt.want {
 					t.Errorf("State() = %v, want %v", err, tt.want)
 				}
 			})
@@ -198,37 +187,33 @@ func TestRuns(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, func(t *testing.T, w *world) {
-				var roots, puts atomic.Int64
-				w.store.updated = func(u inventory.Update, _ inventory.Record) {
-					if !u.At.IsZero() {
-						roots.Add(1)
-					}
-				}
-				w.store.before = func(_, call string) error {
+				var puts atomic.Int64
+				w.Store.Before(func(_, call string) error {
 					if call == "put" && puts.Add(1) == tt.fails {
 						return feed.ErrUnavailable
 					}
 					return nil
-				}
-				w.log.Create("a")
-				w.log.Publish("a", updates(15_000)...)
-				w.log.Publish("a", updates(15_000)[5_000:10_000]...)
-				at := w.log.Publish("a", "-000001", "-014999", "+000001")
-				w.hub(Options{PendingBytes: 300_000})
-				w.pass(20 * time.Second)
+				})
+				metrics := prometheus.NewRegistry()
+				w.Log.Create("a")
+				w.Log.Publish("a", storetest.Updates(15_000)...)
+				w.Log.Publish("a", storetest.Updates(15_000)[5_000:10_000]...)
+				at := w.Log.Publish("a", "-000001", "-014999", "+000001")
+				w.hub(Options{PendingBytes: 300_000, Metrics: metrics})
+				w.Pass(20 * time.Second)
 				w.wantRoot("a", at)
-				if n := roots.Load(); n > 2 {
-					t.Errorf("committed %d roots, want at most 2", n)
+				if n := metricstest.Values(t, metrics)["rshub_inventory_commits_total"]; n > 2 {
+					t.Errorf("committed %v roots, want at most 2", n)
 				}
 				if n := puts.Load(); n <= tt.fails {
 					t.Errorf("got %d writes, want more than %d", n, tt.fails)
 				}
 				var pages uint64
-				for _, err := range w.store.Numbers(t.Context(), "a", w.newest("a").Begin) {
-					w.ok(err)
+				for _, err := range w.Store.Numbers(t.Context(), "a", w.newest().Begin) {
+					w.OK(err)
 					pages++
 				}
-				if used := w.newest("a").Pages; pages > used+used/2+20 {
+				if used := w.newest().Pages; pages > used+used/2+20 {
 					t.Errorf("the store has %d pages of a root with %d, want the runs removed", pages, used)
 				}
 			})
@@ -241,108 +226,80 @@ func TestResourceList(t *testing.T) {
 	const interval = 12 * time.Minute
 	inWorld(t, func(t *testing.T, w *world) {
 		h := w.hubWith(300, Options{ListInterval: interval})
-		if at := w.listed("a"); !at.IsZero() {
-			t.Errorf("list at %v of a set that is not complete, want none", at)
-		}
-		at := w.log.Publish("a", "+last")
-		w.setComplete("a", true)
-		h.Request("a", false)
-		w.pass(time.Second)
-		if got := w.listed("a"); got != at {
-			t.Errorf("first list at %v, want %v", got, at)
-		}
-		made := w.head("a").Roots[0].Listed
-		w.pass(3 * interval)
-		if got := w.head("a").Roots[0]; got.Cursor != at || got.Listed != made {
+		w.wantListed(feed.Cursor{}) // not complete
+		at := w.Log.Publish("a", "+last")
+		w.setComplete(true)
+		w.request(h)
+		w.wantListed(at)
+		made := w.head().Roots[0].Listed
+		w.Pass(3 * interval)
+		if got := w.head().Roots[0]; got.Cursor != at || got.Listed != made {
 			t.Errorf("list at %v made %d without a change, want %v made %d as before", got.Cursor, got.Listed, at, made)
 		}
 		lists := map[feed.Cursor]bool{}
 		for range 50 {
-			w.log.Publish("a", "+x", "-y")
-			w.pass(time.Minute)
-			lists[w.listed("a")] = true
-			if n := len(w.head("a").Roots); n > 3 {
+			w.Log.Publish("a", "+x", "-y")
+			w.Pass(time.Minute)
+			lists[w.listed()] = true
+			if n := len(w.head().Roots); n > 3 {
 				t.Fatalf("got %d roots, want at most two lists and the newest", n)
 			}
 		}
 		if n := len(lists); n < 4 || n > 6 {
 			t.Errorf("got %d lists in fifty minutes, want 4 to 6", n)
 		}
-	})
-}
-
-// TestResourceListAgain declares a set not complete, and complete again. That ends the former list, so the next
-// one does not wait for the interval.
-func TestResourceListAgain(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		h := w.hubWith(300, Options{})
-		w.setComplete("a", true)
-		h.Request("a", false)
-		w.pass(time.Second)
-		w.setComplete("a", false)
-		at := w.log.Publish("a", "+x")
-		w.setComplete("a", true)
-		h.Request("a", false)
-		w.pass(time.Second)
-		if got := w.listed("a"); got != at {
-			t.Errorf("list at %v, want %v", got, at)
-		}
+		w.setComplete(false) // ends the former list, so the next one does not wait for the interval
+		at = w.Log.Publish("a", "+x")
+		w.setComplete(true)
+		w.request(h)
+		w.wantListed(at)
 	})
 }
 
 func TestResourceListEmptySet(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		h := w.hubWith(0, Options{})
-		w.setComplete("a", true)
-		h.Request("a", false)
-		w.pass(time.Second)
-		if at := w.listed("a"); at.IsZero() || at.Position != 0 {
-			t.Errorf("list at %v, want one at the floor of the log", at)
+		floor := w.newest().Cursor
+		if floor.Position != 0 || floor.IsZero() {
+			t.Errorf("root of an empty set at %v, want the floor of the log", floor)
 		}
+		w.setComplete(true)
+		w.request(h)
+		w.wantListed(floor)
 	})
 }
 
 // TestClockBack sets the clock of the store back by a year, after a root and a Resource List.
 func TestClockBack(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.store.ahead.Store(int64(365 * 24 * time.Hour))
+		w.Store.Ahead.Store(int64(365 * 24 * time.Hour))
 		h := w.hubWith(20_000, Options{})
-		w.setComplete("a", true)
-		h.Request("a", false)
-		w.pass(3 * time.Second)
-		if w.listed("a").IsZero() {
-			t.Fatal("got no list, want one")
-		}
-		w.store.ahead.Store(0)
-		w.pass(time.Hour) // until the record is loaded again
-		at := w.log.Publish("a", "+000100")
-		w.pass(12 * time.Minute)
+		w.setComplete(true)
+		w.request(h)
+		w.wantListed(w.newest().Cursor)
+		w.Store.Ahead.Store(0)
+		w.Pass(time.Hour) // until the record is loaded again
+		at := w.Log.Publish("a", "+000100")
+		w.Pass(12 * time.Minute)
 		w.wantRoot("a", at)
-		w.pass(time.Hour)
-		if got := w.listed("a"); got != at {
-			t.Errorf("list at %v, want %v", got, at)
-		}
+		w.Pass(time.Hour)
+		w.wantListed(at)
 	})
 }
 
-// TestCommitPinned publishes while a reader holds an old root.
-func TestCommitPinned(t *testing.T) {
-	t.Parallel()
+// TestPinExpires drops a root after its reader has stopped, although nothing changes.
+func TestPinExpires(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.hubWith(500, Options{})
-		old, err := w.inv("a").Pin(t.Context(), 0, "reader", time.Hour)
-		w.ok(err)
-		want := w.log.Resources("a", old.Cursor.Position)
-		for i := range 30 {
-			w.log.Publish("a", fmt.Sprintf("-%06d", i), fmt.Sprintf("+new%d", i))
-			w.pass(time.Minute)
-		}
-		if n := len(w.head("a").Roots); n != 2 {
+		_, err := w.inv("a").Pin(t.Context(), 0, "reader", time.Hour)
+		w.OK(err)
+		w.Log.Publish("a", storetest.Updates(500)...)
+		w.Pass(time.Minute)
+		if n := len(w.head().Roots); n != 2 {
 			t.Errorf("got %d roots, want the pinned and the newest", n)
 		}
-		w.wantResources("a", old, want)
-		w.pass(time.Hour)
-		if n := len(w.head("a").Roots); n != 1 {
+		w.Pass(2 * time.Hour)
+		if n := len(w.head().Roots); n != 1 {
 			t.Errorf("got %d roots after the pin expired, want 1", n)
 		}
 	})

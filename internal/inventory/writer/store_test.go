@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
@@ -87,25 +86,18 @@ func (s *sourceSet) recreate(ctx context.Context, log changelog.Log) error {
 }
 
 // testStore publishes to some sets, deletes them and creates them again, while one hub for each of the claims
-// runs. Each requested root must have the resources of the log.
+// runs. Each requested root must have the resources of the log. If there are several hubs, they share the sets, and one
+// takes over the sets of another that stops.
 func testStore(t *testing.T, log changelog.Log, store inventory.Store, claims ...claim.Store) {
 	rounds := 60
 	if testing.Short() {
 		rounds = 30
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var hubs []*Writer
-	var wg sync.WaitGroup
-	stop := func() {
-		cancel()
-		wg.Wait()
-	}
-	t.Cleanup(stop)
+	var hubs []*hub
 	for _, c := range claims {
-		w := New(log, store, c, Options{Poll: 20 * time.Millisecond, PendingBytes: 1 << 20})
-		hubs = append(hubs, w)
-		wg.Go(func() { w.Run(ctx) })
+		hubs = append(hubs, start(t, New(log, store, c, Options{Poll: 20 * time.Millisecond, PendingBytes: 1 << 20})))
 	}
+	ctx := t.Context()
 	ok := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -118,19 +110,26 @@ func testStore(t *testing.T, log changelog.Log, store inventory.Store, claims ..
 		sets[i] = &sourceSet{name: fmt.Sprint("set-", i)}
 		ok(sets[i].recreate(ctx, log))
 	}
-	commit := func(s *sourceSet) {
+	// request requests the next root until it suffices.
+	request := func(s *sourceSet, what string, suffices func(inventory.Kept) bool) inventory.Root {
 		t.Helper()
-		v := inventory.New(store, s.name, inventory.Options{})
-		var root inventory.Root
-		testutil.Until(t, "everything is committed", func() bool {
+		var newest inventory.Kept
+		testutil.Until(t, what, func() bool {
 			for _, w := range hubs {
 				w.Request(s.name, false)
 			}
-			_, head, err := v.Load(ctx)
-			ok(err)
-			root = head.Newest()
-			return root.Cursor == s.head
+			_, head, err := inventory.New(store, s.name, inventory.Options{}).Load(ctx)
+			if ok(err); len(head.Roots) > 0 {
+				newest = head.Roots[len(head.Roots)-1]
+			}
+			return newest.Cursor == s.head && suffices(newest)
 		})
+		return newest.Root
+	}
+	commit := func(s *sourceSet) {
+		t.Helper()
+		v := inventory.New(store, s.name, inventory.Options{})
+		root := request(s, "everything is committed", func(inventory.Kept) bool { return true })
 		_, err := v.Pin(ctx, root.Upto, "reader", time.Minute)
 		ok(err)
 		n := 0
@@ -154,24 +153,40 @@ func testStore(t *testing.T, log changelog.Log, store inventory.Store, claims ..
 			commit(s)
 		}
 	}
-	for _, s := range sets {
-		if s.head.IsZero() || len(s.held) == 0 {
-			ok(s.publish(ctx, log, random))
-		}
-		commit(s)
-		ok(inventory.New(store, s.name, inventory.Options{}).SetComplete(ctx, s.head, ""))
-		testutil.Until(t, "there is a Resource List", func() bool {
-			for _, w := range hubs {
-				w.Request(s.name, false)
+	owners := func(s *sourceSet) (n int) {
+		for _, w := range hubs {
+			if w.Owns(s.name) {
+				n++
 			}
-			_, head, err := inventory.New(store, s.name, inventory.Options{}).Load(ctx)
-			ok(err)
-			newest := head.Roots[len(head.Roots)-1]
-			return newest.Listed > 0 && newest.Cursor == s.head
-		})
+		}
+		return n
 	}
-	stop()
+	for i := range hubs {
+		for _, s := range sets {
+			ok(s.publish(ctx, log, random))
+			commit(s)
+			testutil.Until(t, "one hub owns the set", func() bool { return owners(s) == 1 })
+		}
+		if i == len(hubs)-1 {
+			break
+		}
+		own := 0
+		for n := range 1_000 {
+			if hubs[i].Owns(fmt.Sprint("set-", n)) {
+				own++
+			}
+		}
+		if own == 0 || own == 1_000 {
+			t.Errorf("hub %d owns %d of 1,000 sets, want some", i, own)
+		}
+		hubs[i].stop()
+	}
 	for _, s := range sets {
-		ok(inventory.New(store, s.name, inventory.Options{}).Check(t.Context()))
+		ok(inventory.New(store, s.name, inventory.Options{}).SetComplete(ctx, s.head, ""))
+		request(s, "there is a Resource List", func(k inventory.Kept) bool { return k.Listed > 0 })
+	}
+	hubs[len(hubs)-1].stop()
+	for _, s := range sets {
+		ok(inventory.New(store, s.name, inventory.Options{}).Check(ctx))
 	}
 }

@@ -3,7 +3,6 @@ package writer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -14,75 +13,28 @@ import (
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/claim"
+	"github.com/rshub/rshub/internal/inventory/storetest"
 	"github.com/rshub/rshub/internal/testutil/metricstest"
 )
-
-// TestTwoHubs lets two hubs update sets. When one stops, the other takes over its sets.
-func TestTwoHubs(t *testing.T) {
-	t.Parallel()
-	inWorld(t, func(t *testing.T, w *world) {
-		const claimFor = 5 * time.Second
-		var sets []string
-		for i := range 20 {
-			sets = append(sets, fmt.Sprint("set-", i))
-			w.log.Create(sets[i])
-		}
-		a := w.start(w.writer("a", claimFor, Options{}))
-		b := w.start(w.writer("b", claimFor, Options{}))
-		publish := func(rounds int) {
-			heads := map[string]feed.Cursor{}
-			for i := range rounds {
-				set := sets[i%len(sets)]
-				heads[set] = w.log.Publish(set, updates(50+i)...)
-				w.pass(100 * time.Millisecond)
-			}
-			w.pass(10 * time.Second)
-			for set, head := range heads {
-				w.wantRoot(set, head)
-			}
-		}
-		w.pass(claimFor)
-		owned := 0
-		for _, set := range sets {
-			if a.Owns(set) == b.Owns(set) {
-				t.Errorf("hubs own %q: a %v, b %v; want one of them", set, a.Owns(set), b.Owns(set))
-			}
-			if b.Owns(set) {
-				owned++
-			}
-		}
-		if owned == 0 || owned == len(sets) {
-			t.Errorf("hub b owns %d of %d sets, want some", owned, len(sets))
-		}
-		publish(100)
-		b.stop()
-		publish(60)
-		for _, set := range sets {
-			if !a.Owns(set) || b.Owns(set) {
-				t.Errorf("hubs own %q after b has stopped: a %v, b %v; want only a", set, a.Owns(set), b.Owns(set))
-			}
-		}
-		w.wantLog("level=WARN", 0)
-	})
-}
 
 // TestClaimsLost lets another hub take all claims while changes are pending.
 func TestClaimsLost(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.log.Create("a")
-		root := w.log.Publish("a", updates(5_000)...)
+		w.Log.Create("a")
+		root := w.Log.Publish("a", storetest.Updates(5_000)...)
 		metrics := prometheus.NewRegistry()
-		h := w.start(w.writer("a", 5*time.Second, Options{Metrics: metrics}))
-		w.pass(3 * time.Second)
-		w.log.Publish("a", "+x")
-		w.pass(time.Second)
-		w.claims.steal()
-		w.pass(time.Second)
+		w.claims.claimFor = 5 * time.Second
+		h := w.hub(Options{Metrics: metrics})
+		w.Pass(3 * time.Second)
+		w.Log.Publish("a", "+x")
+		w.Pass(time.Second)
+		w.claims.lost.Store(true)
+		w.Pass(time.Second)
 		if h.Owns("a") {
 			t.Error("Owns() = true, want false")
 		}
 		h.Request("a", false)
-		w.pass(11 * time.Minute)
+		w.Pass(11 * time.Minute)
 		w.wantRoot("a", root)
 		values := metricstest.Values(t, metrics)
 		for _, name := range []string{"sets", "waiting_bytes", "lag_changes"} {
@@ -101,9 +53,9 @@ func TestMetricsLastSetDeleted(t *testing.T) {
 		if got := metricstest.Values(t, metrics)["rshub_inventory_sets"]; got != 1 {
 			t.Errorf("sets = %v, want 1", got)
 		}
-		w.pass(2 * time.Minute) // it is no longer active
-		w.ok(w.log.Delete(t.Context(), "a"))
-		w.pass(time.Minute)
+		w.Pass(2 * time.Minute) // it is no longer active
+		w.OK(w.Log.Delete(t.Context(), "a"))
+		w.Pass(time.Minute)
 		if got := metricstest.Values(t, metrics)["rshub_inventory_sets"]; got != 0 {
 			t.Errorf("sets = %v after the last one was deleted, want 0", got)
 		}
@@ -118,21 +70,21 @@ func TestUnread(t *testing.T) {
 		at    uint64 // position of the cursor
 	}{
 		{"no root", func(w *world) *hub {
-			w.log.Create("a")
-			w.log.Publish("a", "+x")
-			return &hub{Writer: w.writer("hub", time.Hour, Options{})}
+			w.Log.Create("a")
+			w.Log.Publish("a", "+x")
+			return &hub{Writer: w.writer(Options{})}
 		}, true, 0},
 		{"current root", func(w *world) *hub { return w.hubWith(5_000, Options{}) }, true, 5_000},
 		{"unread for 23 hours", func(w *world) *hub {
 			h := w.stuck(Options{})
-			w.pass(23 * time.Hour)
-			w.log.Publish("a", "+y")
+			w.Pass(23 * time.Hour)
+			w.Log.Publish("a", "+y")
 			return h
 		}, true, 5_000},
 		{"unread for 25 hours", func(w *world) *hub {
 			h := w.stuck(Options{})
-			w.pass(25 * time.Hour)
-			w.log.Publish("a", "+y")
+			w.Pass(25 * time.Hour)
+			w.Log.Publish("a", "+y")
 			return h
 		}, false, 0},
 		{"store nearly full", func(w *world) *hub {
@@ -155,26 +107,26 @@ func TestUnread(t *testing.T) {
 func (w *world) stuck(o Options) *hub {
 	h := w.hubWith(5_000, o)
 	h.stop()
-	w.pass(48 * time.Hour)
-	w.log.Publish("a", "+x")
+	w.Pass(48 * time.Hour)
+	w.Log.Publish("a", "+x")
 	return h
 }
 
 // TestUnreadLog calls Unread for many sets while the store is nearly full. That is logged once a minute.
 func TestUnreadLog(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		writer := w.writer("hub", time.Hour, Options{Scarce: func(context.Context) bool { return true }})
-		for _, set := range updates(50) {
-			w.log.Create(set)
-			w.log.Publish(set, "+a")
+		writer := w.writer(Options{Scarce: func(context.Context) bool { return true }})
+		for _, set := range storetest.Updates(50) {
+			w.Log.Create(set)
+			w.Log.Publish(set, "+a")
 		}
 		for range 3 {
-			for _, set := range updates(50) {
+			for _, set := range storetest.Updates(50) {
 				if at, ok := writer.Unread(t.Context(), set); ok {
 					t.Errorf("Unread(%q) = %v, want retention not to wait", set, at)
 				}
 			}
-			w.pass(time.Minute)
+			w.Pass(time.Minute)
 		}
 		w.wantLog("\n", 3)
 	})
@@ -202,13 +154,13 @@ func TestSweepDeleted(t *testing.T) {
 				t.Errorf("%d sets left after %d sweeps, want 0 after %d", left.Load(), calls.Load(), want)
 			}
 		}
-		w.pass(50 * time.Second)
+		w.Pass(50 * time.Second)
 		want(3)
-		w.pass(10 * time.Minute)
+		w.Pass(10 * time.Minute)
 		want(3)
 		left.Store(5)
 		fail.Store(true)
-		w.pass(time.Hour)
+		w.Pass(time.Hour)
 		want(4)
 		w.wantLog("no connection", 1)
 	})
@@ -240,15 +192,18 @@ func TestExchangeRequests(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		requests := &requestStore{all: map[string]bool{}}
 		w.hubWith(3_000, Options{ExchangeRequests: requests.exchange})
-		other := w.start(w.writer("other", 24*time.Hour, Options{ExchangeRequests: requests.exchange}))
-		at := w.log.Publish("a", "+x") // too few changes for a commit
-		w.pass(time.Minute)
-		if w.newest("a").Cursor == at {
+		other := w.writer(Options{ExchangeRequests: requests.exchange})
+		go other.exchangeRequests(t.Context())
+		at := w.Log.Publish("a", "+x") // too few changes for a commit
+		w.Pass(time.Minute)
+		if w.newest().Cursor == at {
 			t.Fatal("the change was committed without a request")
 		}
+		requests.mu.Lock()
 		requests.fails = feed.ErrUnavailable
+		requests.mu.Unlock()
 		other.Request("a", false)
-		w.pass(3 * time.Second)
+		w.Pass(3 * time.Second)
 		w.wantRoot("a", at)
 		w.wantLog("exchange of requests for inventories failed", 1)
 		requests.mu.Lock()
@@ -262,11 +217,12 @@ func TestExchangeRequests(t *testing.T) {
 // TestHigherTerm writes an inventory after a failover has lost a claim with a higher number.
 func TestHigherTerm(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		w.log.Create("a")
-		at := w.log.Publish("a", "+x")
-		w.ok(w.inv("a").Writer(Shards + 5).Shrink(t.Context()))
-		w.start(w.writer("hub", 5*time.Second, Options{}))
-		w.pass(time.Minute)
+		w.Log.Create("a")
+		at := w.Log.Publish("a", "+x")
+		w.OK(w.inv("a").Writer(uint64(time.Now().Add(10 * time.Second).UnixMicro())).Shrink(t.Context()))
+		w.claims.claimFor = 5 * time.Second
+		w.hub(Options{})
+		w.Pass(time.Minute)
 		w.wantRoot("a", at)
 	})
 }
@@ -274,7 +230,7 @@ func TestHigherTerm(t *testing.T) {
 // TestLateYield gives up a claim that the hub has already taken again.
 func TestLateYield(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		writer := w.writer("hub", 24*time.Hour, Options{})
+		writer := w.writer(Options{})
 		former, present := &claim.Hold{}, &claim.Hold{}
 		worker{writer}.Gained(former)
 		worker{writer}.Gained(present)
