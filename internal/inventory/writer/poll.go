@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	scanShare   = 200         // scans of all sets take at most 1/scanShare of the time
+	scanShare   = 200         // scans of all sets take at most 1/scanShare of the time, unless they fail
 	scanTimeout = time.Minute // for one poll
 	activeFor   = time.Minute // time for which a changed set is polled often
 )
@@ -91,8 +91,12 @@ func (w *Writer) poll(ctx context.Context) map[string]*updater {
 		polled = w.sets
 	}
 	states, err := w.readHeads(ctx, scan)
-	if scan && err == nil {
-		w.scanned, w.pacer.scanInterval = now, max(w.opts.Poll, scanShare*time.Since(now))
+	if scan {
+		pause := scanShare * time.Since(now)
+		if err != nil {
+			pause = min(pause, maxRetry)
+		}
+		w.scanned, w.pacer.scanInterval = now, max(w.opts.Poll, pause)
 	}
 	exist := map[string]bool{}
 	for _, s := range states {

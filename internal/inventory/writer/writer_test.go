@@ -240,3 +240,44 @@ func TestLateYield(t *testing.T) {
 		}
 	})
 }
+
+// A failingLog is a log whose scans take a second, and fail when asked to.
+type failingLog struct {
+	*storetest.MemoryLog
+	fails atomic.Bool
+	scans atomic.Int64
+}
+
+func (l *failingLog) Sets(ctx context.Context, names ...string) ([]feed.State, error) {
+	if len(names) > 0 {
+		return l.MemoryLog.Sets(ctx, names...)
+	}
+	time.Sleep(time.Second) // in fake time
+	if l.scans.Add(1); l.fails.Load() {
+		return nil, feed.ErrUnavailable
+	}
+	return l.MemoryLog.Sets(ctx)
+}
+
+// TestScanFails scans all sets of a log that is slow and fails, and then works again.
+func TestScanFails(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		writer := w.writer(Options{})
+		log := &failingLog{MemoryLog: w.Log}
+		writer.log = log
+		start(t, writer)
+		w.Pass(10 * time.Second)
+		log.fails.Store(true)
+		w.Pass(scanShare * time.Second) // until the next scan is due
+		before := log.scans.Load()
+		w.Pass(10 * time.Minute)
+		if n := log.scans.Load() - before; n < 5 || n > 20 {
+			t.Errorf("scanned %d times in ten minutes, want 5 to 20", n)
+		}
+		log.fails.Store(false)
+		w.Log.Create("a")
+		at := w.Log.Publish("a", "+x")
+		w.Pass(2 * time.Minute)
+		w.wantRoot("a", at)
+	})
+}
