@@ -68,12 +68,14 @@ func (r *Reader) read(ctx context.Context, q query) (*inventory.Pinned, error) {
 
 // retry tries a query until it gets a result, and replaces internal errors.
 func (r *Reader) retry(ctx context.Context, q query) (*inventory.Pinned, error) {
+	var seen *record // of the last try that ended with errMoved
 	for moves := 1; ; {
 		last := !time.Now().Before(q.until)
-		p, err := r.try(ctx, q, last)
+		p, rec, err := r.try(ctx, q, last)
 		switch {
-		case errors.Is(err, errMoved) && moves < maxMoves:
+		case errors.Is(err, errMoved) && moves < maxMoves && !(q.exact && rec.equal(seen)): // else nothing has moved
 			moves++
+			seen = rec
 		case errors.Is(err, errEarly) && !last:
 			if err := backoff.Sleep(ctx, earlyInterval); err != nil {
 				return nil, err
@@ -89,27 +91,34 @@ func (r *Reader) retry(ctx context.Context, q query) (*inventory.Pinned, error) 
 	}
 }
 
-// try plans a query and executes the plan, while it has the view of the set for itself.
-func (r *Reader) try(ctx context.Context, q query, last bool) (*inventory.Pinned, error) {
+// try plans a query and executes the plan, while it has the view of the set for itself. It also returns the record that
+// it has read, or nil.
+func (r *Reader) try(ctx context.Context, q query, last bool) (*inventory.Pinned, *record, error) {
 	v, err := r.lockView(ctx, q.set)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer v.unlock()
 	rec, err := v.load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	p, err := q.plan(v, rec, last)
 	if err != nil {
-		return nil, err
+		return nil, rec, err
 	}
+	result, err := v.execute(ctx, rec, p)
+	return result, rec, err
+}
+
+// execute executes a plan.
+func (v *view) execute(ctx context.Context, rec *record, p plan) (*inventory.Pinned, error) {
 	s := p.cached
-	switch {
-	case s != nil:
-	case p.to.IsZero():
+	if s == nil && p.to.IsZero() {
 		return v.pinRoot(ctx, rec, p.root)
-	default:
+	}
+	if s == nil {
+		var err error
 		if s, err = v.makeState(ctx, rec, p); err != nil {
 			return nil, err
 		}

@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"bytes"
 	"context"
 	"slices"
 
@@ -23,6 +24,11 @@ func load(ctx context.Context, inv *inventory.Inventory) (*record, error) {
 		return nil, err
 	}
 	return &record{rec, head}, nil
+}
+
+// equal reports whether two records of a set have the same roots and the same ends of the log.
+func (rec *record) equal(other *record) bool {
+	return other != nil && bytes.Equal(rec.Head, other.Head) && rec.Log.Begin == other.Log.Begin && rec.Log.Floor == other.Log.Floor && rec.Log.Head == other.Log.Head
 }
 
 // has reports whether a root still exists. The zero Root always does.

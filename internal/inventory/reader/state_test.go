@@ -138,7 +138,11 @@ func TestAt(t *testing.T) {
 				if tt.before != nil {
 					tt.before(w, r, at)
 				}
+				reads := w.Log.Reads()
 				p, err := r.At(t.Context(), "a", at)
+				if n := w.Log.Reads() - reads; n > 2 {
+					t.Errorf("At() read the log %d times, want at most 2", n)
+				}
 				if at.IsZero() {
 					at = w.at(0)
 				}
