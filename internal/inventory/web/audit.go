@@ -79,6 +79,15 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	if details != "" && details != "0" && details != "1" {
 		return resourcesync.Invalidf("details: want 1 or 0")
 	}
+	room := int64(audit.MaxQuestion)
+	if r.ContentLength >= 0 {
+		room = min(room, r.ContentLength)
+	}
+	received, err := s.opts.Streams.Acquire(r.Context(), 2*room) // the text, and the question in it
+	if err != nil {
+		return err
+	}
+	defer received.Release()
 	question, err := audit.ReadQuestion(http.MaxBytesReader(w, r.Body, audit.MaxQuestion+1))
 	if err != nil {
 		return err
@@ -99,6 +108,7 @@ func (s *Server) serveQuestion(w http.ResponseWriter, r *http.Request, set strin
 	if proof.Set = set; named && equal && s.opts.Proofs != nil {
 		s.opts.Proofs.RecordProof(r, name, proof)
 	}
+	received.Release() // a request does not wait for memory of a budget while it has some
 	share, err := s.opts.Streams.Acquire(r.Context(), int64(len(body)))
 	if err != nil {
 		return err

@@ -43,7 +43,8 @@ type Options struct {
 	// share it. Default: 128 MiB for audits alone.
 	Answers *limit.Budget
 
-	// Streams limits the memory of answers that are being sent; other parts of the hub may share it.
+	// Streams limits the memory of questions that are being received, and of answers that are being sent; other
+	// parts of the hub may share it.
 	// Default: 256 MiB for this package alone.
 	Streams *limit.Budget
 

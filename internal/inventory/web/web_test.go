@@ -450,6 +450,12 @@ func TestAuditRefused(t *testing.T) {
 	if resp, body := s.do("HEAD", "audit", ""); resp.StatusCode != 200 || len(body) > 0 || resp.ContentLength < 100 {
 		t.Errorf("HEAD answers %v", resp.Header)
 	}
+	all, err := s.streams.Acquire(t.Context(), 256<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.problem("POST", "audit", "{", 503, "too many large requests") // the question is not read
+	all.Release()
 	s.fail = &feed.Error{Code: "too-many", Status: 429, RetryAfter: 5, Text: "too many", Detail: "ask again soon"}
 	s.problem("POST", "audit", question(at.String(), one), 429, "ask again soon")
 }
