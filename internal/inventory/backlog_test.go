@@ -1,54 +1,43 @@
 package inventory
 
 import (
-	"fmt"
 	"maps"
-	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/feed"
-	"github.com/rshub/rshub/resourcesync"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
 )
 
-// TestBacklog holds a backlog against a map.
+// A backlog holds the newest entry of each loc, deletions too.
 func TestBacklog(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for round := range 50 {
+	for seed := range uint64(50) {
+		src := sourcetest.New(seed, 1+int(seed)*4)
 		var b Backlog
 		want := map[string]feed.Entry{}
-		for at := uint64(1); at < uint64(1+r.IntN(600)); {
-			entries := make([]feed.Entry, 1+r.IntN(40))
-			for i := range entries {
-				length := r.Int64N(1000)
-				e := feed.Entry{Cursor: feed.Cursor{Position: at, Micros: int64(1000 + 3*at)}, Change: resourcesync.Change{
-					Loc:     "http://example.org/" + strings.Repeat("x", r.IntN(3)*r.IntN(1000)) + fmt.Sprint(r.IntN(1+round)),
-					Change:  []resourcesync.ChangeType{resourcesync.Created, resourcesync.Updated, resourcesync.Deleted}[r.IntN(3)],
-					Lastmod: time.Unix(int64(at), 0).UTC(), Hash: "md5:00", Length: &length,
-				}}
-				entries[i], want[e.Change.Loc] = e, e
-				at++
+		for range src.IntN(20) {
+			var entries []feed.Entry
+			for range 1 + src.IntN(40) {
+				e := src.Next()
+				entries, want[e.Change.Loc] = append(entries, e), e
 			}
-			b.Add(entries)
-			if r.IntN(3) == 0 {
+			if b.Add(entries); src.IntN(3) == 0 {
 				b.order()
 			}
 		}
 		if n := b.Len(); n != len(want) {
-			t.Fatalf("%d resources, want %d", n, len(want))
+			t.Fatalf("Len() = %d, want %d", n, len(want))
 		}
 		locs := slices.Sorted(maps.Keys(want))
 		for e := range b.Entries() {
 			if len(locs) == 0 || !reflect.DeepEqual(*e, want[locs[0]]) {
-				t.Fatalf("%+v before %.300q", *e, locs)
+				t.Fatalf("Entries() yields %+v before %.300q", *e, locs)
 			}
 			locs = locs[1:]
 		}
 		if len(locs) > 0 {
-			t.Errorf("%d entries of %d are left out", len(locs), len(want))
+			t.Errorf("Entries() ended before %d of %d entries", len(locs), len(want))
 		}
 	}
 }

@@ -5,59 +5,43 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/internal/inventory/sourcetest"
+	"github.com/rshub/rshub/internal/testutil"
 )
-
-// heapOf returns the memory of what make returns, in bytes.
-func heapOf[T any](t *testing.T, make func() T) (T, int) {
-	t.Helper()
-	live := func() int {
-		runtime.GC()
-		runtime.GC() // frees what finalizers have kept
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int(m.HeapAlloc)
-	}
-	before := live()
-	made := make()
-	n := live() - before
-	runtime.KeepAlive(made)
-	return made, n
-}
 
 // The budgets of memory rely on the sizes that are reported.
 func TestReportedMemory(t *testing.T) {
 	const n = 50_000
 	entries := sourcetest.PEPs(n)
-	check := func(t *testing.T, got, heap int) {
-		t.Helper()
-		if got < heap*9/10 || got > heap*13/10 {
-			t.Errorf("reported memory: got %d bytes, want about %d", got, heap)
-		}
-	}
-	t.Run("backlog", func(t *testing.T) {
-		b, heap := heapOf(t, func() *Backlog {
+	for name, fill := range map[string]func() (all any, bytes func() int){
+		"backlog": func() (any, func() int) {
 			b := new(Backlog)
 			for i := 0; i < n; i += 1000 {
 				b.Add(entries[i : i+1000])
 			}
 			b.order()
-			return b
-		})
-		check(t, b.Bytes(), heap)
-	})
-	t.Run("overlay", func(t *testing.T) {
-		tree := New(NewMemory(), "set", Options{}).Tree(Root{})
-		o, heap := heapOf(t, func() *Overlay {
-			o := NewOverlay(tree)
+			return b, b.Bytes
+		},
+		"overlay": func() (any, func() int) {
+			o := NewOverlay(New(NewMemory(), "set", Options{}).Tree(Root{}))
 			for i := 0; i < n; i += 1000 {
 				if err := o.Add(t.Context(), entries[i:i+1000]); err != nil {
 					t.Fatal(err)
 				}
 			}
 			o.State(entries[n-1].Cursor)
-			return o
+			return o, o.Bytes
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var bytes func() int
+			heap := testutil.RetainedBytes(t, func() (all any) {
+				all, bytes = fill()
+				return all
+			})
+			if got := int64(bytes()); got < heap*9/10 || got > heap*13/10 {
+				t.Errorf("Bytes() = %d, want about %d", got, heap)
+			}
 		})
-		check(t, o.Bytes(), heap)
-	})
+	}
 	runtime.KeepAlive(entries) // so that it is not freed in between
 }

@@ -11,18 +11,9 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/digest"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
 	"github.com/rshub/rshub/resourcesync"
 )
-
-// newState returns a state of n resources.
-func newState(t *testing.T, n int) *inventory.State {
-	all := make([]feed.Entry, n)
-	for i := range all {
-		at := feed.Cursor{Position: uint64(i + 1), Micros: 1_700_000_000_000_000 + int64(i)}
-		all[i] = feed.Entry{Cursor: at, Change: resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%06d", i), Change: resourcesync.Created, Hash: fmt.Sprintf("sha-256:%064x", i)}}
-	}
-	return holding(t, feed.Cursor{Position: uint64(n), Micros: 1_700_000_000_000_000 + int64(n)}, all)
-}
 
 // ask answers a question of an end that has no resources in a range.
 func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Reply {
@@ -36,16 +27,17 @@ func ask(t *testing.T, s *inventory.State, r inventory.Range, details bool) Repl
 
 // TestAnswerSizes checks which ranges are listed and which are split.
 func TestAnswerSizes(t *testing.T) {
+	at := feed.Cursor{Position: 1, Micros: 1}
 	for _, tt := range []struct {
 		n, ranges int
 		listed    bool
 	}{{1, 1, true}, {64, 1, true}, {65, 33, false}, {128, 64, false}, {1000, 63, false}, {4096, 64, false}, {20_000, 64, false}} {
-		reply := ask(t, newState(t, tt.n), inventory.Range{}, false)
+		reply := ask(t, holding(t, at, sourcetest.PEPs(tt.n)), inventory.Range{}, false)
 		if got := reply.Ranges; len(got) != tt.ranges || got[0].Listed != tt.listed {
 			t.Errorf("%d resources: got %d ranges, listed %t, want %d, %t", tt.n, len(got), got[0].Listed, tt.ranges, tt.listed)
 		}
 	}
-	empty := newState(t, 0)
+	empty := holding(t, at, nil)
 	q := Question{At: empty.Cursor(), By: digest.ByContent, Ranges: []RangeQuestion{{Digest: new(digest.Tally).Digest(digest.ByContent)}}}
 	if reply, err := Answer(context.Background(), empty, q); err != nil || len(reply.Ranges) != 0 {
 		t.Errorf("both ends empty: Answer() = %+v, %v, want no ranges", reply, err)
@@ -77,7 +69,7 @@ func TestAnswerBounds(t *testing.T) {
 		}
 		q.Ranges = append(q.Ranges, RangeQuestion{Range: r})
 	}
-	if _, err := Answer(context.Background(), s, q); !errors.Is(err, resourcesync.ErrTooLarge) {
+	if _, err := Answer(context.Background(), s, q); !errors.Is(err, resourcesync.ErrTooLarge) || !strings.Contains(err.Error(), "ask about fewer ranges") {
 		t.Errorf("Answer() = %v, want %v", err, resourcesync.ErrTooLarge)
 	}
 	q.Ranges = q.Ranges[:200]

@@ -340,22 +340,14 @@ func TestCompareLiars(t *testing.T) {
 		{"halves forever", func(q ranges) answers {
 			return answers{part(last(q).From, last(q).From+"~", 0), part(last(q).From+"~", last(q).To, 1<<40)}
 		}, "does not split"},
-		{"a part only", func(q ranges) answers {
-			return answers{part(q[1].From, q[1].From+"0", 9), part(q[1].From+"0", q[1].From+"1", 9)}
-		}, "gap"},
-		{"a hole", func(q ranges) answers {
-			return answers{part(q[1].From, q[1].From+"0", 9), part(q[1].From+"1", q[1].To, 9)}
-		}, "gap"},
+		{"a part only", func(q ranges) answers { return answers{part(q[1].From, q[1].From+"0", 9), part(q[1].From+"0", q[1].From+"1", 9)} }, "gap"},
+		{"a hole", func(q ranges) answers { return answers{part(q[1].From, q[1].From+"0", 9), part(q[1].From+"1", q[1].To, 9)} }, "gap"},
 		{"backwards", func(q ranges) answers {
 			return answers{part(q[1].From, q[1].From+"1", 9), part(q[1].From+"1", q[1].From+"0", 9), part(q[1].From+"0", q[1].To, 9)}
 		}, "gap"},
-		{"too far", func(q ranges) answers {
-			return answers{part(q[1].From, q[1].From+"1", 9), part(q[1].From+"1", q[2].To, 9)}
-		}, "gap"},
+		{"too far", func(q ranges) answers { return answers{part(q[1].From, q[1].From+"1", 9), part(q[1].From+"1", q[2].To, 9)} }, "gap"},
 		{"beyond the end", func(q ranges) answers { return answers{part(last(q).From, "", 9), part("", "", 9)} }, "gap"},
-		{"out of order", func(q ranges) answers {
-			return answers{listed(q[2].From, q[2].To, 0), listed(q[0].From, q[0].To, 0)}
-		}, ""},
+		{"out of order", func(q ranges) answers { return answers{listed(q[2].From, q[2].To, 0), listed(q[0].From, q[0].To, 0)} }, ""},
 		{"another count", func(q ranges) answers { return answers{listed("", q[0].To, 3, "a")} }, "lists 1"},
 		{"out of range", func(q ranges) answers { return answers{listed("", q[0].To, 1, "z")} }, "out of order or out of range"},
 		{"twice", func(q ranges) answers { return answers{listed("", q[0].To, 2, "a", "a")} }, "out of order or out of range"},

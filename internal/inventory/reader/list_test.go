@@ -61,9 +61,7 @@ func TestSetComplete(t *testing.T) {
 		want    error
 	}{
 		{"set", func(*world) {}, nil},
-		{"log that loses its head", func(w *world) {
-			w.beforeUpdate(func() { w.Log.Lose("a", 5) })
-		}, nil},
+		{"log that loses its head", func(w *world) { w.beforeUpdate(func() { w.Log.Lose("a", 5) }) }, nil},
 		{"inventory turned off", func(w *world) { w.Log.SetNoInventory("a", true) }, feed.ErrNoInventory},
 		{"deleted set", func(w *world) { w.OK(w.Log.Delete(w.Context(), "a")) }, feed.ErrNoSet},
 	} {

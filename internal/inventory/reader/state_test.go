@@ -46,9 +46,7 @@ func TestStateFrom(t *testing.T) {
 		want error
 	}{
 		{"head", func(_ *world, head feed.Cursor) feed.Cursor { return head }, nil},
-		{"older entry", func(w *world, _ feed.Cursor) feed.Cursor {
-			return w.at(7)
-		}, nil},
+		{"older entry", func(w *world, _ feed.Cursor) feed.Cursor { return w.at(7) }, nil},
 		{"next entry", func(w *world, head feed.Cursor) feed.Cursor {
 			time.AfterFunc(time.Second, func() { w.Log.Publish("a", "+next") })
 			return feed.Cursor{Position: head.Position + 1, Micros: time.Now().Add(time.Second).UnixMicro()}
@@ -59,9 +57,7 @@ func TestStateFrom(t *testing.T) {
 		{"later position of an earlier time", func(_ *world, head feed.Cursor) feed.Cursor {
 			return feed.Cursor{Position: head.Position + 1, Micros: head.Micros}
 		}, feed.ErrGone},
-		{"position of another time", func(_ *world, head feed.Cursor) feed.Cursor {
-			return feed.Cursor{Position: 7, Micros: head.Micros}
-		}, feed.ErrGone},
+		{"position of another time", func(_ *world, head feed.Cursor) feed.Cursor { return feed.Cursor{Position: 7, Micros: head.Micros} }, feed.ErrGone},
 		{"removed by retention", func(w *world, head feed.Cursor) feed.Cursor {
 			at := w.at(7)
 			w.Log.Trim("a", 50)
@@ -198,16 +194,10 @@ func TestDroppedRoot(t *testing.T) {
 		name string
 		read func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error)
 	}{
-		{"State", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) {
-			return r.State(w.Context(), "a", at, 0)
-		}},
+		{"State", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) { return r.State(w.Context(), "a", at, 0) }},
 		{"State at the head", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) { return w.head(r) }},
-		{"At a cached state", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) {
-			return r.At(w.Context(), "a", at)
-		}},
-		{"At the next cursor", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) {
-			return r.At(w.Context(), "a", w.Log.Publish("a", "+y"))
-		}},
+		{"At a cached state", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) { return r.At(w.Context(), "a", at) }},
+		{"At the next cursor", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) { return r.At(w.Context(), "a", w.Log.Publish("a", "+y")) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 1_000, func(t *testing.T, w *world) {
@@ -272,9 +262,7 @@ func TestRootOfLostEntries(t *testing.T) {
 	}{
 		{"State", func(w *world, r *Reader) (*inventory.Pinned, error) { return w.head(r) }, ErrBehind},
 		{"Baseline", func(w *world, r *Reader) (*inventory.Pinned, error) { return r.Baseline(w.Context(), "a") }, ErrBehind},
-		{"At", func(w *world, r *Reader) (*inventory.Pinned, error) {
-			return r.At(w.Context(), "a", w.at(100))
-		}, feed.ErrGone},
+		{"At", func(w *world, r *Reader) (*inventory.Pinned, error) { return r.At(w.Context(), "a", w.at(100)) }, feed.ErrGone},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 100, func(t *testing.T, w *world) {

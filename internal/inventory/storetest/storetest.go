@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -43,13 +44,10 @@ func Store(t *testing.T, open func(t *testing.T) Env) {
 	}{
 		{"missing set", testMissingSet},
 		{"record", testRecord},
-		{"refused update", testRefusedUpdate},
-		{"largest head", testLargestHead},
 		{"condition on the log", testCondition},
 		{"wrong begin", testWrongBegin},
 		{"put and get", testPutAndGet},
 		{"largest put", testLargestPut},
-		{"large page", testLargePage},
 		{"terms", testTerms},
 		{"remove", testRemove},
 		{"recreated set", testRecreatedSet},
@@ -94,6 +92,14 @@ func (s *store) load(set string) inventory.Record {
 	r, err := s.Store.Load(s.ctx, set)
 	s.ok(err)
 	return r
+}
+
+// createWithTerm creates a set whose record has the term 7, and returns when its log began.
+func (s *store) createWithTerm() int64 {
+	s.Helper()
+	begin := s.create("set")
+	s.set("set", "head", 7)
+	return begin
 }
 
 // set sets the head and the term of a record.
@@ -150,12 +156,7 @@ func (s *store) hasPages(set string, begin int64, numbers []uint64, want ...stri
 // hasNumbers checks which pages a set has.
 func (s *store) hasNumbers(set string, begin int64, want ...uint64) {
 	s.Helper()
-	var got []uint64
-	for n, err := range s.Store.Numbers(s.ctx, set, begin) {
-		s.ok(err)
-		got = append(got, n)
-	}
-	slices.Sort(got)
+	got := numbers(s.T, s.Store, set, begin)
 	if !slices.Equal(got, want) {
 		s.Fatalf("numbers of pages: got %v, want %v", got, want)
 	}
@@ -197,28 +198,18 @@ func testRecord(s *store) {
 	if r := s.load("set"); r.Log.Head.Position != 3 {
 		s.Fatalf("record after an append: got head %v, want position 3", r.Log.Head)
 	}
-}
-
-// An error of Change is returned, and nothing is written.
-func testRefusedUpdate(s *store) {
-	s.create("set")
-	s.set("set", "head", 7)
 	refused := errors.New("refused")
+	other := update("other", 9)
 	s.fails(s.Store.Update(s.ctx, "set", inventory.Update{Change: func(r *inventory.Record) error {
-		if string(r.Head) != "head" || r.Term != 7 {
+		if string(r.Head) != binary || r.Term != 8 {
 			s.Errorf("record in Change: got head %q and term %d", r.Head, r.Term)
 		}
-		r.Head, r.Term = []byte("other"), 8
-		return refused
+		return errors.Join(other.Change(r), refused)
 	}}), refused)
-	s.hasRecord("set", "head", 7)
-}
-
-func testLargestHead(s *store) {
-	s.create("set")
-	head := string(bytes.Repeat([]byte("0123456\xff"), inventory.MaxHead/8))
-	s.set("set", head, feed.MaxNumber)
-	s.hasRecord("set", head, feed.MaxNumber)
+	s.hasRecord("set", binary, 8)
+	largest := strings.Repeat("0123456\xff", inventory.MaxHead/8)
+	s.set("set", largest, feed.MaxNumber)
+	s.hasRecord("set", largest, feed.MaxNumber)
 }
 
 // An Update with a cursor requires that the log has it.
@@ -247,8 +238,7 @@ func testCondition(s *store) {
 }
 
 func testWrongBegin(s *store) {
-	begin := s.create("set")
-	s.set("set", "head", 7)
+	begin := s.createWithTerm()
 	s.ok(s.Store.Put(s.ctx, "set", begin, 7, pages("page")))
 	s.fails(s.Store.Put(s.ctx, "set", begin+1, 7, pages("other")), inventory.ErrLog)
 	s.ok(s.Store.Remove(s.ctx, "set", begin+1, 7, []uint64{1}))
@@ -258,8 +248,7 @@ func testWrongBegin(s *store) {
 }
 
 func testPutAndGet(s *store) {
-	begin := s.create("set")
-	s.set("set", "head", 7)
+	begin := s.createWithTerm()
 	binary := []byte("\x00binary\xff\r\n")
 	s.ok(s.Store.Put(s.ctx, "set", begin, 7, []inventory.Page{{Number: 5, Bytes: binary}, {Number: 1<<53 - 1, Bytes: []byte("last")}, {Number: 3, Bytes: []byte("three")}}))
 	clear(binary) // Put does not retain the bytes
@@ -271,8 +260,7 @@ func testPutAndGet(s *store) {
 }
 
 func testLargestPut(s *store) {
-	begin := s.create("set")
-	s.set("set", "head", 7)
+	begin := s.createWithTerm()
 	var all []inventory.Page
 	var numbers []uint64
 	var texts []string
@@ -287,14 +275,9 @@ func testLargestPut(s *store) {
 	s.hasNumbers("set", begin, numbers...)
 	s.ok(s.Store.Remove(s.ctx, "set", begin, 7, numbers))
 	s.hasNumbers("set", begin)
-}
-
-func testLargePage(s *store) {
-	begin := s.create("set")
-	s.set("set", "head", 7)
-	page := bytes.Repeat([]byte("0123456\xff"), 2*inventory.MaxPut/8)
-	s.ok(s.Store.Put(s.ctx, "set", begin, 7, []inventory.Page{{Number: 9, Bytes: page}}))
-	s.hasPages("set", begin, []uint64{9}, string(page))
+	page := strings.Repeat("0123456\xff", 2*inventory.MaxPut/8)
+	s.ok(s.Store.Put(s.ctx, "set", begin, 7, []inventory.Page{{Number: 9, Bytes: []byte(page)}}))
+	s.hasPages("set", begin, []uint64{9}, page)
 }
 
 // Pages are written and removed only under the term of the record.
@@ -320,8 +303,7 @@ func testTerms(s *store) {
 }
 
 func testRemove(s *store) {
-	begin := s.create("set")
-	s.set("set", "head", 7)
+	begin := s.createWithTerm()
 	s.ok(s.Store.Remove(s.ctx, "set", begin, 7, []uint64{1, 2, 3}))
 	s.ok(s.Store.Put(s.ctx, "set", begin, 7, pages("1", "2", "3", "4")))
 	s.ok(s.Store.Remove(s.ctx, "set", begin, 7, []uint64{2, 9, 4}))
@@ -372,21 +354,21 @@ func testTwoSets(s *store) {
 func testConcurrentUpdates(s *store) {
 	s.create("set")
 	const hubs, times = 4, 20
-	errs := make([]error, hubs)
 	var wg sync.WaitGroup
 	for hub := range hubs {
 		wg.Go(func() {
 			for range times {
-				errs[hub] = errors.Join(errs[hub], s.Store.Update(s.ctx, "set", inventory.Update{Change: func(r *inventory.Record) error {
+				if err := s.Store.Update(s.ctx, "set", inventory.Update{Change: func(r *inventory.Record) error {
 					r.Head = append(slices.Clip(r.Head), byte('0'+hub))
 					r.Term++
 					return nil
-				}}))
+				}}); err != nil {
+					s.Error(err)
+				}
 			}
 		})
 	}
 	wg.Wait()
-	s.ok(errors.Join(errs...))
 	r := s.load("set")
 	for hub := range hubs {
 		if n := bytes.Count(r.Head, []byte{byte('0' + hub)}); n != times || r.Term != hubs*times {

@@ -2,7 +2,6 @@ package web_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -179,6 +178,16 @@ func (s *site) problem(method, url, body string, status int, says string, header
 	}
 }
 
+// withoutMemory calls do while other requests have all memory.
+func (s *site) withoutMemory(do func()) {
+	all, err := s.streams.Acquire(s.Context(), 256<<20)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer all.Release()
+	do()
+}
+
 // A list is an answer of {set}/resources.
 type list struct {
 	Set, Cursor, Next, Position, Content string
@@ -317,33 +326,20 @@ func TestOneResource(t *testing.T) {
 func TestResourcesRefused(t *testing.T) {
 	s := newSite(t)
 	s.commit(resources(3)...)
-	for _, test := range []struct {
-		method, query string
-		status        int
-		says          string
-	}{
-		{"GET", "?limit=0", 400, "1 to 10000"},
-		{"GET", "?limit=10001", 400, "1 to 10000"},
-		{"GET", "?prefix=a&prefix=b", 400, "prefix: got 2 values"},
-		{"GET", "?after=" + strings.Repeat("x", 2049), 400, "at most 2048"},
-		{"GET", "?at=now", 400, "at: "},
-		{"GET", "?at=77-88", 410, "start the list over"},
-		{"GET", "?loc=a&prefix=b", 400, "loc cannot be combined with"},
-		{"POST", "", 405, "GET, HEAD"},
-	} {
-		s.problem(test.method, "resources"+test.query, "", test.status, test.says)
-	}
+	s.problem("GET", "resources?limit=0", "", 400, "1 to 10000")
+	s.problem("GET", "resources?limit=10001", "", 400, "1 to 10000")
+	s.problem("GET", "resources?prefix=a&prefix=b", "", 400, "prefix: got 2 values")
+	s.problem("GET", "resources?after="+strings.Repeat("x", 2049), "", 400, "at most 2048")
+	s.problem("GET", "resources?at=now", "", 400, "at: ")
+	s.problem("GET", "resources?at=77-88", "", 410, "start the list over")
+	s.problem("GET", "resources?loc=a&prefix=b", "", 400, "loc cannot be combined with")
+	s.problem("POST", "resources", "", 405, "GET, HEAD")
 	s.problem("GET", "resources", "", 406, "application/x-ndjson", "Accept", "application/json;q=0, application/x-ndjson;q=0")
 	s.problem("GET", s.http.URL+"/sets/b/resources", "", 404, "no such set")
 	s.fail = fmt.Errorf("page 7 of set a: %w", inventory.ErrDamaged)
 	s.problem("GET", "resources", "", 503, "damaged")
 	s.fail = nil
-	all, err := s.streams.Acquire(t.Context(), 256<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.problem("GET", "resources", "", 503, "too many large requests")
-	all.Release()
+	s.withoutMemory(func() { s.problem("GET", "resources", "", 503, "too many large requests") })
 }
 
 // TestAudit compares two inventories over HTTP: by a summary, and then by ranges at its cursor.
@@ -450,12 +446,7 @@ func TestAuditRefused(t *testing.T) {
 	if resp, body := s.do("HEAD", "audit", ""); resp.StatusCode != 200 || len(body) > 0 || resp.ContentLength < 100 {
 		t.Errorf("HEAD answers %v", resp.Header)
 	}
-	all, err := s.streams.Acquire(t.Context(), 256<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.problem("POST", "audit", "{", 503, "too many large requests") // the question is not read
-	all.Release()
+	s.withoutMemory(func() { s.problem("POST", "audit", "{", 503, "too many large requests") }) // the question is not read
 	s.fail = &feed.Error{Code: "too-many", Status: 429, RetryAfter: 5, Text: "too many", Detail: "ask again soon"}
 	s.problem("POST", "audit", question(at.String(), one), 429, "ask again soon")
 }
@@ -466,19 +457,13 @@ func TestAuditCompressed(t *testing.T) {
 	at := s.commit(resources(5_000)...)
 	question := fmt.Sprintf(`{"at":%q,"by":"position","ranges":[{"count":0,"digest":%q}]}`, at, strings.Repeat("0", 32))
 	_, want := s.do("POST", "audit", question, "Accept-Encoding", "identity")
-	if resp, got := s.do("POST", "audit", question); !resp.Uncompressed || !bytes.Equal(got, want) || resp.Header.Get("Vary") != "Accept-Encoding" {
+	if resp, got := s.do("POST", "audit", question); !resp.Uncompressed || // decompressed by the client
+		!bytes.Equal(got, want) || resp.Header.Get("Vary") != "Accept-Encoding" {
 		t.Errorf("default: got %v with %d bytes, want %d", resp.Header, len(got), len(want))
 	}
 	resp, zipped := s.do("POST", "audit", question, "Accept-Encoding", "gzip")
 	if resp.Header.Get("Content-Encoding") != "gzip" || resp.ContentLength != int64(len(zipped)) || len(zipped) > len(want)*6/10 {
 		t.Errorf("%v: %d bytes of %d", resp.Header, len(zipped), len(want))
-	}
-	z, err := gzip.NewReader(bytes.NewReader(zipped))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("got %d bytes after decompression, want %d: %v", len(got), len(want), err)
 	}
 	for _, encoding := range []string{"", "gzip;q=0", "br"} {
 		if resp, got := s.do("POST", "audit", question, "Accept-Encoding", encoding); resp.Header.Get("Content-Encoding") != "" || !bytes.Equal(got, want) {
@@ -486,29 +471,4 @@ func TestAuditCompressed(t *testing.T) {
 		}
 	}
 	s.problem("POST", "audit", "{", 400, "ends early", "Accept-Encoding", "gzip")
-}
-
-// TestAuditTooLarge checks the limit on the size of an answer.
-func TestAuditTooLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("long: answers of 32 MiB")
-	}
-	s := newSite(t)
-	long := strings.Repeat("x", 1_900)
-	all := make([]resourcesync.Change, 18_000)
-	for i := range all {
-		all[i] = resourcesync.Change{Loc: fmt.Sprintf("https://example.org/%s/%06d", long, i), Change: resourcesync.Created}
-	}
-	at := s.commit(all...)
-	var ranges []string
-	for i := 0; i < len(all); i += 60 {
-		ranges = append(ranges, fmt.Sprintf(`{"from":%q,"to":%q,"count":0,"digest":%q}`, all[i].Loc, all[min(i+60, len(all)-1)].Loc, strings.Repeat("0", 32)))
-	}
-	question := func(n int) string {
-		return fmt.Sprintf(`{"at":%q,"by":"position","ranges":[%s]}`, at, strings.Join(ranges[:n], ","))
-	}
-	s.problem("POST", "audit", question(300), 413, "of 300 ranges exceeds 33554432 bytes; ask about fewer ranges", "Accept-Encoding", "gzip")
-	if resp, _ := s.do("POST", "audit", question(150)); resp.StatusCode != 200 {
-		t.Errorf("half of the ranges: got %s", resp.Status)
-	}
 }

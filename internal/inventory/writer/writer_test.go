@@ -87,9 +87,7 @@ func TestUnread(t *testing.T) {
 			w.Log.Publish("a", "+y")
 			return h
 		}, false, 0},
-		{"store nearly full", func(w *world) *hub {
-			return w.stuck(Options{Scarce: func(context.Context) bool { return true }})
-		}, false, 0},
+		{"store nearly full", func(w *world) *hub { return w.stuck(Options{Scarce: func(context.Context) bool { return true }}) }, false, 0},
 		{"no set", func(w *world) *hub { return w.hub(Options{}) }, false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
