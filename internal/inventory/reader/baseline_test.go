@@ -1,6 +1,7 @@
 package reader
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -252,35 +253,29 @@ func TestPinBetweenPages(t *testing.T) {
 
 // TestDamage reads damaged pages. The writer is notified, whichever method finds the damage.
 func TestDamage(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		read func(w *world, p *inventory.Pinned) error
-	}{
-		{"Get", func(w *world, p *inventory.Pinned) error {
-			_, _, err := p.Get(w.Context(), "http://example.org/001500")
+	for name, read := range map[string]func(ctx context.Context, p *inventory.Pinned) error{
+		"Get": func(ctx context.Context, p *inventory.Pinned) error {
+			_, _, err := p.Get(ctx, "http://example.org/001500")
 			return err
-		}},
-		{"Nth", func(w *world, p *inventory.Pinned) error {
-			_, _, err := p.Nth(w.Context(), 1_500)
+		},
+		"Nth": func(ctx context.Context, p *inventory.Pinned) error { _, _, err := p.Nth(ctx, 1_500); return err },
+		"Split": func(ctx context.Context, p *inventory.Pinned) error {
+			_, err := p.Split(ctx, inventory.Prefix("http://example.org/0015"), 4)
 			return err
-		}},
-		{"Walk", func(w *world, p *inventory.Pinned) (err error) {
-			for _, err = range p.Walk(w.Context(), inventory.Range{}) {
+		},
+		"Walk": func(ctx context.Context, p *inventory.Pinned) (err error) {
+			for _, err = range p.Walk(ctx, inventory.Range{}) {
 			}
 			return err
-		}},
-		{"Split", func(w *world, p *inventory.Pinned) error {
-			_, err := p.Split(w.Context(), inventory.Prefix("http://example.org/0015"), 4)
-			return err
-		}},
+		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			inWorld(t, 3_000, func(t *testing.T, w *world) {
 				w.RemoveLeaves("a", w.commit())
 				p := w.got(w.reader(Options{}).Baseline(t.Context(), "a"))
-				w.fails(tt.name, inventory.ErrDamaged)(nil, tt.read(w, p))
+				w.fails(name, inventory.ErrDamaged)(nil, read(t.Context(), p))
 				if got := w.requested(); !slices.Contains(got, request{"a", true}) {
-					t.Errorf("got the requests %v, want one because of damage", got)
+					t.Errorf("requests = %v, want one because of damage", got)
 				}
 			})
 		})

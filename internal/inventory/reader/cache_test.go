@@ -170,7 +170,9 @@ func TestRetainedNames(t *testing.T) {
 		name string
 		read func(w *world, r *Reader, set string) (*inventory.Pinned, error)
 	}{
-		{"State", func(w *world, r *Reader, set string) (*inventory.Pinned, error) { return r.State(w.Context(), set, feed.Cursor{}, 0) }},
+		{"State", func(w *world, r *Reader, set string) (*inventory.Pinned, error) {
+			return r.State(w.Context(), set, feed.Cursor{}, 0)
+		}},
 		{"ResourceList", func(w *world, r *Reader, set string) (*inventory.Pinned, error) {
 			list, err := r.ResourceList(w.Context(), set, feed.Cursor{})
 			w.OK(err)

@@ -3,6 +3,7 @@ package reader
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,14 +63,14 @@ func TestTooMany(t *testing.T) {
 					}
 					values := metricstest.Values(t, metrics)
 					for name, want := range map[string]float64{
-						`rshub_inventory_readers{reader="` + kind + `"}`:                       begun,
-						`rshub_inventory_reads_total{outcome="begun",reader="` + kind + `"}`:   begun,
-						`rshub_inventory_reads_total{outcome="refused",reader="` + kind + `"}`: refused,
-						`rshub_inventory_snapshots`:                                            1,
+						`readers{reader=%q}`: begun, `reads_total{outcome="begun",reader=%q}`: begun, `reads_total{outcome="refused",reader=%q}`: refused,
 					} {
-						if got := values[name]; got != want {
-							t.Errorf("%s is %v, want %v", name, got, want)
+						if got := values[fmt.Sprintf("rshub_inventory_"+name, kind)]; got != want {
+							t.Errorf("%s of %s is %v, want %v", name, kind, got, want)
 						}
+					}
+					if got := values["rshub_inventory_snapshots"]; got != 1 {
+						t.Errorf("snapshots = %v, want 1", got)
 					}
 					for _, p := range readers {
 						p.Release()

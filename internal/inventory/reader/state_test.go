@@ -194,10 +194,16 @@ func TestDroppedRoot(t *testing.T) {
 		name string
 		read func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error)
 	}{
-		{"State", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) { return r.State(w.Context(), "a", at, 0) }},
+		{"State", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) {
+			return r.State(w.Context(), "a", at, 0)
+		}},
 		{"State at the head", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) { return w.head(r) }},
-		{"At a cached state", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) { return r.At(w.Context(), "a", at) }},
-		{"At the next cursor", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) { return r.At(w.Context(), "a", w.Log.Publish("a", "+y")) }},
+		{"At a cached state", func(w *world, r *Reader, at feed.Cursor) (*inventory.Pinned, error) {
+			return r.At(w.Context(), "a", at)
+		}},
+		{"At the next cursor", func(w *world, r *Reader, _ feed.Cursor) (*inventory.Pinned, error) {
+			return r.At(w.Context(), "a", w.Log.Publish("a", "+y"))
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, 1_000, func(t *testing.T, w *world) {

@@ -134,32 +134,28 @@ func TestUnreadLog(t *testing.T) {
 func TestSweepDeleted(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
-		var left, calls atomic.Int64
-		var fail atomic.Bool
-		left.Store(250)
-		w.hub(Options{SweepDeleted: func(_ context.Context, most int) (int, error) {
-			calls.Add(1)
-			n := min(left.Load(), int64(most))
-			left.Add(-n)
-			if fail.Load() {
-				return int(n), errors.New("no connection")
+		swept := make(chan int, 10)
+		results := []int{100, 100, 50, 5}
+		w.hub(Options{SweepDeleted: func(_ context.Context, most int) (n int, err error) {
+			if n, results = results[0], results[1:]; n == 5 {
+				err = errors.New("no connection")
 			}
-			return int(n), nil
+			swept <- min(n, most)
+			return n, err
 		}})
-		want := func(want int64) {
-			t.Helper()
-			if left.Load() != 0 || calls.Load() != want {
-				t.Errorf("%d sets left after %d sweeps, want 0 after %d", left.Load(), calls.Load(), want)
+		for _, tt := range []struct {
+			pass time.Duration
+			want int
+		}{{50 * time.Second, 250}, {10 * time.Minute, 0}, {time.Hour, 5}} {
+			w.Pass(tt.pass)
+			got := 0
+			for len(swept) > 0 {
+				got += <-swept
+			}
+			if got != tt.want {
+				t.Errorf("swept %d sets in %v, want %d", got, tt.pass, tt.want)
 			}
 		}
-		w.Pass(50 * time.Second)
-		want(3)
-		w.Pass(10 * time.Minute)
-		want(3)
-		left.Store(5)
-		fail.Store(true)
-		w.Pass(time.Hour)
-		want(4)
 		w.wantLog("no connection", 1)
 	})
 }
