@@ -119,7 +119,13 @@ func compareRandom(t *testing.T, seed uint64, locs, faults int) {
 	own := maps.Clone(theirs)
 	want := plant(src, own, theirs, faults)
 	at := src.Head
-	hub, mirror := holding(t, at, theirs.Entries()), holding(t, at, own.Entries())
+	hub, mirror, none := holding(t, at, theirs.Entries()), holding(t, at, own.Entries()), holding(t, at, nil)
+	all := func(kind string) (all []string) {
+		for loc := range theirs {
+			all = append(all, kind+loc)
+		}
+		return all
+	}
 	prefix := inventory.Prefix("https://example.org/pep-0")
 	var within []string
 	for _, d := range want {
@@ -134,6 +140,13 @@ func compareRandom(t *testing.T, seed uint64, locs, faults int) {
 			t.Fatalf("asked %d times about %d differences", l.asked, len(want))
 		}
 		wantDifferences(t, differences(t, mirror, by, prefix, l.to(hub)), within)
+		*l = line{}
+		for kind, ends := range map[string][2]*inventory.State{"extra ": {hub, none}, "missing ": {none, hub}} {
+			wantDifferences(t, differences(t, ends[0], by, inventory.Range{}, l.to(ends[1])), all(kind))
+		}
+		if l.asked > 5+len(theirs)/300 {
+			t.Fatalf("asked %d times about %d resources, all of which differ", l.asked, len(theirs))
+		}
 		*l = line{}
 		wantDifferences(t, differences(t, hub, by, inventory.Range{}, l.to(hub)), nil)
 		if l.asked != 1 {
@@ -199,24 +212,6 @@ func TestCompareFew(t *testing.T) {
 			if l.asked > 4 || l.bytes > 200_000 {
 				t.Errorf("by %s: got %d questions with %d bytes, want at most 4 with 200,000", by, l.asked, l.bytes)
 			}
-		}
-	}
-}
-
-// TestCompareAll compares a state with an empty one, both ways: everything differs.
-func TestCompareAll(t *testing.T) {
-	at := feed.Cursor{Position: 1, Micros: 1}
-	const n = 5_000
-	all, none := holding(t, at, sourcetest.PEPs(n)), holding(t, at, nil)
-	for _, test := range []struct {
-		own, theirs *inventory.State
-		kind        string
-		asked       int
-	}{{all, none, "extra ", 1}, {none, all, "missing ", 15}} {
-		l := new(line)
-		got := differences(t, test.own, digest.ByPosition, inventory.Range{}, l.to(test.theirs))
-		if len(got) != n || !strings.HasPrefix(got[0], test.kind) || !strings.HasPrefix(got[n-1], test.kind) || l.asked > test.asked {
-			t.Errorf("got %d differences like %s after %d questions, want %d like %s after %d", len(got), got[0], l.asked, n, test.kind, test.asked)
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -136,60 +135,22 @@ func TestPythonVectors(t *testing.T) {
 	}
 }
 
-// A site serves one set: a baseline in pages, changes and audits.
-type site struct {
-	t    *testing.T
-	base []feed.Entry
-	at   feed.Cursor // of the base
-	log  []feed.Entry
-	head *inventory.State
-}
-
-func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case r.Method == http.MethodPost:
-		q, err := ReadQuestion(r.Body)
-		if err == nil {
-			var reply Reply
-			reply, err = Answer(r.Context(), s.head, q)
-			reply.Set = "demo"
-			w.Write(reply.AppendJSON(nil))
-		}
-		if err != nil {
-			s.t.Error(err)
-		}
-	case strings.HasSuffix(r.URL.Path, "/audit"):
-		summary, err := Summarize(r.Context(), s.head, inventory.Range{})
-		if err != nil {
-			s.t.Error(err)
-		}
-		summary.Set = "demo"
-		w.Write(summary.AppendJSON(nil))
-	default:
-		s.page(w, r.URL.Query().Get("since"))
+// servePages returns the answers about changes by the parameter since: a baseline at a cursor, and the log after it.
+func servePages(base []feed.Entry, at feed.Cursor, log []feed.Entry) map[string]string {
+	pages, since, n := map[string]string{}, "baseline", 0
+	for part := range slices.Chunk(base, 97) {
+		n += len(part)
+		next := fmt.Sprintf("%v~%d", at, n)
+		pages[since] = fmt.Sprintf(`{"set":"demo","baseline":true,"restart":%t,"cursor":%q,"resources":[%s]}`, n == len(part), next, objects(part))
+		since = next
 	}
-}
-
-// page writes some resources or changes after a cursor or a position in the baseline.
-func (s *site) page(w http.ResponseWriter, since string) {
-	rank := 0
-	if cursor, place, ok := strings.Cut(since, "~"); ok || since == "baseline" {
-		rank, _ = strconv.Atoi(place)
-		if entries := s.base[rank:]; len(entries) > 0 {
-			entries = entries[:min(len(entries), 97)]
-			fmt.Fprintf(w, `{"set":"demo","baseline":true,"restart":%t,"cursor":"%v~%d","resources":[%s]}`, rank == 0, s.at, rank+len(entries), objects(entries))
-			return
-		}
-		fmt.Fprintf(w, `{"set":"demo","baseline":false,"cursor":"%v","changes":[]}`, cursor)
-		return
+	pages[since] = fmt.Sprintf(`{"set":"demo","baseline":false,"cursor":"%v","changes":[]}`, at)
+	for part := range slices.Chunk(log, 61) {
+		last := part[len(part)-1].Cursor
+		pages[at.String()] = fmt.Sprintf(`{"set":"demo","cursor":"%v","changes":[%s]}`, last, objects(part))
+		at = last
 	}
-	after, err := feed.ParseCursor(since)
-	if err != nil {
-		s.t.Error(err)
-	}
-	entries := s.log[slices.IndexFunc(append(s.log, feed.Entry{}), func(e feed.Entry) bool { return e.Position > after.Position || e.Position == 0 }):]
-	entries = entries[:min(len(entries), 61)]
-	fmt.Fprintf(w, `{"set":"demo","cursor":"%v","changes":[%s]}`, entries[len(entries)-1].Cursor, objects(entries))
+	return pages
 }
 
 func objects(entries []feed.Entry) []byte {
@@ -211,19 +172,42 @@ func TestPythonAudit(t *testing.T) {
 	for range 900 {
 		now.Add(src.Next())
 	}
-	s := &site{t: t, base: now.Entries(), at: src.Head}
-	o := holding(t, s.at, s.base).Overlay()
+	base, at := now.Entries(), src.Head
+	o := holding(t, at, base).Overlay()
+	var log []feed.Entry
 	for range 200 {
 		e := src.Next()
-		s.log = append(s.log, e)
+		log = append(log, e)
 		now.Add(e)
 	}
-	if err := o.Add(context.Background(), s.log); err != nil {
+	if err := o.Add(t.Context(), log); err != nil {
 		t.Fatal(err)
 	}
-	s.head = o.State(src.Head)
-	s.log = append(s.log, src.Next(), src.Next()) // later than the summary
-	server := httptest.NewServer(s)
+	head := o.State(src.Head)
+	pages := servePages(base, at, append(log, src.Next(), src.Next())) // two are later than the summary
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var reply Reply
+		var summary Summary
+		var err error
+		switch {
+		case r.Method == http.MethodPost:
+			var q Question
+			if q, err = ReadQuestion(r.Body); err == nil {
+				reply, err = Answer(r.Context(), head, q)
+			}
+			reply.Set = "demo"
+			w.Write(reply.AppendJSON(nil))
+		case strings.HasSuffix(r.URL.Path, "/audit"):
+			summary, err = Summarize(r.Context(), head, inventory.Range{})
+			summary.Set = "demo"
+			w.Write(summary.AppendJSON(nil))
+		default:
+			fmt.Fprint(w, pages[r.URL.Query().Get("since")])
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}))
 	defer server.Close()
 
 	out, errs, status := python(t, server.URL+"/sets/demo")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -199,6 +200,17 @@ type list struct {
 	}
 }
 
+// list returns a list.
+func (s *site) list(url string) (*http.Response, list) {
+	s.Helper()
+	resp, body := s.do("GET", url, "")
+	var l list
+	if err := json.Unmarshal(body, &l); err != nil || resp.StatusCode != 200 {
+		s.Fatalf("%s: %s %.300s, %v", url, resp.Status, body, err)
+	}
+	return resp, l
+}
+
 // TestResources checks that the pages, and the stream, show every resource once, at one cursor, even if
 // resources change.
 func TestResources(t *testing.T) {
@@ -214,14 +226,12 @@ func TestResources(t *testing.T) {
 					}
 				}
 				slices.Sort(want)
-				next, got, first := "resources?limit=10&prefix="+strings.ReplaceAll(prefix, "&", "%26"), []string{}, list{}
-				_, stream := s.do("GET", "resources?prefix="+strings.ReplaceAll(prefix, "&", "%26"), "", "Accept", "application/x-ndjson")
+				query := "resources?prefix=" + url.QueryEscape(prefix)
+				next, got, first := query+"&limit=10", []string{}, list{}
+				_, stream := s.do("GET", query, "", "Accept", "application/x-ndjson")
 				for pages := 0; next != ""; pages++ {
-					resp, body := s.do("GET", next, "")
-					var l, said list
-					if err := json.Unmarshal(body, &l); err != nil || resp.StatusCode != 200 {
-						t.Fatalf("%s: %s, %v", resp.Status, body, err)
-					}
+					resp, l := s.list(next)
+					var said list
 					if err := json.Unmarshal([]byte(resp.Header.Get("RS-Inventory")), &said); err != nil || said.Cursor != at.String() || said.Content != l.Content {
 						t.Errorf("RS-Inventory = %+v, %v", said, err)
 					}
@@ -279,10 +289,9 @@ func TestCollection(t *testing.T) {
 	var got []string
 	pages := 0
 	for next := query + "&limit=3"; next != ""; pages++ {
-		_, body := s.do("GET", next, "")
-		var l list
-		if err := json.Unmarshal(body, &l); err != nil || l.Count != 110_000 {
-			t.Fatalf("%.300s, %v", body, err)
+		_, l := s.list(next)
+		if l.Count != 110_000 {
+			t.Fatalf("count = %d, want 110,000", l.Count)
 		}
 		for _, r := range l.Resources {
 			got = append(got, r.Loc)
@@ -307,14 +316,13 @@ func TestOneResource(t *testing.T) {
 	s := newSite(t)
 	s.commit(resources(30)...)
 	for l, count := range map[string]int{loc(7): 1, loc(30): 0, loc(7)[:20]: 0} {
-		_, body := s.do("GET", "resources?loc="+strings.ReplaceAll(l, "&", "%26"), "")
-		var got list
-		if err := json.Unmarshal(body, &got); err != nil || got.Count != count || len(got.Resources) != count || got.Next != "" || count > 0 && got.Resources[0].Loc != l {
-			t.Errorf("%s: %s, %v", l, body, err)
+		_, got := s.list("resources?loc=" + url.QueryEscape(l))
+		if got.Count != count || len(got.Resources) != count || got.Next != "" || count > 0 && got.Resources[0].Loc != l {
+			t.Errorf("%s: got %+v, want %d", l, got, count)
 		}
 	}
 	_, all := s.do("GET", "resources?limit=30", "")
-	resp, body := s.do("GET", "resources?after="+strings.ReplaceAll(loc(7), "&", "%26")+"&limit=3", "", "Accept", "application/x-ndjson")
+	resp, body := s.do("GET", "resources?after="+url.QueryEscape(loc(7))+"&limit=3", "", "Accept", "application/x-ndjson")
 	if lines := strings.Split(string(body), "\n"); len(lines) != 5 || !bytes.Contains(all, []byte(lines[1]+","+lines[2]+","+lines[3])) || len(resp.Header.Values("Link")) != 1 {
 		t.Errorf("three resources after one are\n%s", body)
 	}
