@@ -78,19 +78,17 @@ func TestFirstBaseline(t *testing.T) {
 		{"no root", 10, nil, nil, 0, 1},
 		{"no root of a log without its beginning", 10, func(w *world) { w.Log.Trim("a", 5) }, ErrBehind, 0, 2},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, tt.resources, func(t *testing.T, w *world) {
-				if tt.prepare != nil {
-					tt.prepare(w)
-				}
-				p, err := w.reader(Options{}).Baseline(t.Context(), "a")
-				if tt.want != nil {
-					w.fails("Baseline()", tt.want)(p, err)
-				} else if w.check(p, err); p.Cursor().Position != tt.position {
-					t.Errorf("Baseline() is at %v, want position %d", p.Cursor(), tt.position)
-				}
-				w.wantRequests(slices.Repeat([]request{{"a", false}}, tt.requests)...)
-			})
+		run(t, tt.name, tt.resources, func(t *testing.T, w *world) {
+			if tt.prepare != nil {
+				tt.prepare(w)
+			}
+			p, err := w.reader(Options{}).Baseline(t.Context(), "a")
+			if tt.want != nil {
+				w.fails("Baseline()", tt.want)(p, err)
+			} else if w.check(p, err); p.Cursor().Position != tt.position {
+				t.Errorf("Baseline() is at %v, want position %d", p.Cursor(), tt.position)
+			}
+			w.wantRequests(slices.Repeat([]request{{"a", false}}, tt.requests)...)
 		})
 	}
 }
@@ -118,20 +116,18 @@ func TestBaselineAt(t *testing.T) {
 		}, feed.ErrGone},
 		{"no root", func(w *world, _ []inventory.Root) feed.Cursor { return w.Log.Publish("a", "+y") }, feed.ErrGone},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 10, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				roots := []inventory.Root{w.commit()}
-				w.got(r.Baseline(t.Context(), "a"))
-				w.Log.Publish("a", "+x")
-				at := tt.at(w, append(roots, w.commit()))
-				p, err := r.BaselineAt(t.Context(), "a", at)
-				if tt.want != nil {
-					w.fails("BaselineAt()", tt.want)(p, err)
-				} else if w.got(p, err); p.Cursor() != at {
-					t.Errorf("BaselineAt(%v) is at %v", at, p.Cursor())
-				}
-			})
+		run(t, tt.name, 10, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			roots := []inventory.Root{w.commit()}
+			w.got(r.Baseline(t.Context(), "a"))
+			w.Log.Publish("a", "+x")
+			at := tt.at(w, append(roots, w.commit()))
+			p, err := r.BaselineAt(t.Context(), "a", at)
+			if tt.want != nil {
+				w.fails("BaselineAt()", tt.want)(p, err)
+			} else if w.got(p, err); p.Cursor() != at {
+				t.Errorf("BaselineAt(%v) is at %v", at, p.Cursor())
+			}
 		})
 	}
 }
@@ -164,19 +160,17 @@ func TestChooseRoot(t *testing.T) {
 			w.Log.Publish("a", storetest.Updates(100)...)
 		}, newest},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 10, func(t *testing.T, w *world) {
-				other, _ := w.running(Options{})
-				w.commit()
-				w.got(other.Baseline(t.Context(), "a"))
-				tt.after(w)
-				w.commit()
-				roots := w.roots()
-				want := roots[(tt.want+len(roots))%len(roots)].Cursor
-				if p := w.got(w.reader(Options{}).Baseline(t.Context(), "a")); p.Cursor() != want {
-					t.Errorf("Baseline() is at %v, want %v", p.Cursor(), want)
-				}
-			})
+		run(t, tt.name, 10, func(t *testing.T, w *world) {
+			other, _ := w.running(Options{})
+			w.commit()
+			w.got(other.Baseline(t.Context(), "a"))
+			tt.after(w)
+			w.commit()
+			roots := w.roots()
+			want := roots[(tt.want+len(roots))%len(roots)].Cursor
+			if p := w.got(w.reader(Options{}).Baseline(t.Context(), "a")); p.Cursor() != want {
+				t.Errorf("Baseline() is at %v, want %v", p.Cursor(), want)
+			}
 		})
 	}
 }
@@ -269,15 +263,13 @@ func TestDamage(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, 3_000, func(t *testing.T, w *world) {
-				w.RemoveLeaves("a", w.commit())
-				p := w.got(w.reader(Options{}).Baseline(t.Context(), "a"))
-				w.fails(name, inventory.ErrDamaged)(nil, read(t.Context(), p))
-				if got := w.requested(); !slices.Contains(got, request{"a", true}) {
-					t.Errorf("requests = %v, want one because of damage", got)
-				}
-			})
+		run(t, name, 3_000, func(t *testing.T, w *world) {
+			w.RemoveLeaves("a", w.commit())
+			p := w.got(w.reader(Options{}).Baseline(t.Context(), "a"))
+			w.fails(name, inventory.ErrDamaged)(nil, read(t.Context(), p))
+			if got := w.requested(); !slices.Contains(got, request{"a", true}) {
+				t.Errorf("requests = %v, want one because of damage", got)
+			}
 		})
 	}
 }

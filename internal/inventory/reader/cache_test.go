@@ -64,41 +64,39 @@ func TestCacheShared(t *testing.T) {
 		{"newest first", "21o"},
 		{"middle first", "1o2"},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, changes, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				w.commit()
-				w.Log.Publish("a", storetest.Updates(changes)...)
+		run(t, tt.name, changes, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			w.commit()
+			w.Log.Publish("a", storetest.Updates(changes)...)
+			w.check(w.head(r))
+			for range 2 {
+				w.Log.Publish("a", storetest.Updates(changes)...) // replaces all changes of the overlay
 				w.check(w.head(r))
-				for range 2 {
-					w.Log.Publish("a", storetest.Updates(changes)...) // replaces all changes of the overlay
-					w.check(w.head(r))
+			}
+			v := r.views["a"]
+			all := append([]*cachedState(nil), v.states...)
+			r.mu.Lock()
+			for _, c := range tt.drop {
+				if c == 'o' {
+					v.discardLocked(v.overlay)
+					continue
 				}
-				v := r.views["a"]
-				all := append([]*cachedState(nil), v.states...)
-				r.mu.Lock()
-				for _, c := range tt.drop {
-					if c == 'o' {
-						v.discardLocked(v.overlay)
-						continue
-					}
-					for i, s := range v.states {
-						if s == all[c-'0'] {
-							v.removeLocked(i)
-						}
+				for i, s := range v.states {
+					if s == all[c-'0'] {
+						v.removeLocked(i)
 					}
 				}
-				r.mu.Unlock()
-				remaining := 4 - len(tt.drop) // each has changes of its own
-				n, _ := memory(r)
-				if low, high := remaining*changes*200, remaining*changes*450; n < low || n > high {
-					t.Errorf("memory of %d states or overlays: got %d bytes, want %d to %d", remaining, n, low, high)
-				}
-				r.expire(time.Now().Add(time.Hour))
-				if n, _ := memory(r); n != 0 {
-					t.Errorf("memory without states: got %d bytes, want none", n)
-				}
-			})
+			}
+			r.mu.Unlock()
+			remaining := 4 - len(tt.drop) // each has changes of its own
+			n, _ := memory(r)
+			if low, high := remaining*changes*200, remaining*changes*450; n < low || n > high {
+				t.Errorf("memory of %d states or overlays: got %d bytes, want %d to %d", remaining, n, low, high)
+			}
+			r.expire(time.Now().Add(time.Hour))
+			if n, _ := memory(r); n != 0 {
+				t.Errorf("memory without states: got %d bytes, want none", n)
+			}
 		})
 	}
 }
@@ -114,24 +112,22 @@ func TestCacheOfDeletedSet(t *testing.T) {
 		{"deleted", false, feed.ErrNoSet, 0},
 		{"created again", true, nil, 1}, // the state of the new set
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 1_000, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				p, err := w.head(r) // of 1,000 changes after the zero root
-				w.OK(err)
-				w.OK(w.Log.Delete(t.Context(), "a"))
-				if tt.again {
-					w.Log.Create("a")
-				}
-				w.fails("State()", tt.err)(w.head(r))
-				if n, cached := memory(r); n < 200_000 || len(cached) != tt.cached {
-					t.Errorf("with a state in use: got %d bytes and %d cached states, want 200,000 at least and %d", n, len(cached), tt.cached)
-				}
-				p.Release()
-				if n, _ := memory(r); n > tt.cached*2_000 {
-					t.Errorf("after its release: got %d bytes, want none for it", n)
-				}
-			})
+		run(t, tt.name, 1_000, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			p, err := w.head(r) // of 1,000 changes after the zero root
+			w.OK(err)
+			w.OK(w.Log.Delete(t.Context(), "a"))
+			if tt.again {
+				w.Log.Create("a")
+			}
+			w.fails("State()", tt.err)(w.head(r))
+			if n, cached := memory(r); n < 200_000 || len(cached) != tt.cached {
+				t.Errorf("with a state in use: got %d bytes and %d cached states, want 200,000 at least and %d", n, len(cached), tt.cached)
+			}
+			p.Release()
+			if n, _ := memory(r); n > tt.cached*2_000 {
+				t.Errorf("after its release: got %d bytes, want none for it", n)
+			}
 		})
 	}
 }
@@ -179,25 +175,23 @@ func TestRetainedNames(t *testing.T) {
 			return list.Pinned, nil
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 3_000, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				w.OK(r.SetComplete(t.Context(), "a", true))
-				w.list()
-				line := "a" + strings.Repeat("x", 1<<20)
-				request := weak.Make(unsafe.StringData(line))
-				p, err := tt.read(w, r, line[:1])
-				w.OK(err)
-				_, _, err = p.Get(t.Context(), "http://example.org/001500")
-				w.OK(err)
-				p.Release()
-				line = ""
-				runtime.GC()
-				if request.Value() != nil {
-					t.Error("the request is still in memory")
-				}
-				runtime.KeepAlive(r)
-			})
+		run(t, tt.name, 3_000, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			w.OK(r.SetComplete(t.Context(), "a", true))
+			w.list()
+			line := "a" + strings.Repeat("x", 1<<20)
+			request := weak.Make(unsafe.StringData(line))
+			p, err := tt.read(w, r, line[:1])
+			w.OK(err)
+			_, _, err = p.Get(t.Context(), "http://example.org/001500")
+			w.OK(err)
+			p.Release()
+			line = ""
+			runtime.GC()
+			if request.Value() != nil {
+				t.Error("the request is still in memory")
+			}
+			runtime.KeepAlive(r)
 		})
 	}
 }

@@ -65,18 +65,16 @@ func TestSetComplete(t *testing.T) {
 		{"inventory turned off", func(w *world) { w.Log.SetNoInventory("a", true) }, feed.ErrNoInventory},
 		{"deleted set", func(w *world) { w.OK(w.Log.Delete(w.Context(), "a")) }, feed.ErrNoSet},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 10, func(t *testing.T, w *world) {
-				tt.prepare(w)
-				if err := w.reader(Options{}).SetComplete(t.Context(), "a", true); !errors.Is(err, tt.want) {
-					t.Errorf("SetComplete() = %v, want %v", err, tt.want)
-				}
-				var want []request
-				if tt.want == nil {
-					want = []request{{"a", false}}
-				}
-				w.wantRequests(want...)
-			})
+		run(t, tt.name, 10, func(t *testing.T, w *world) {
+			tt.prepare(w)
+			if err := w.reader(Options{}).SetComplete(t.Context(), "a", true); !errors.Is(err, tt.want) {
+				t.Errorf("SetComplete() = %v, want %v", err, tt.want)
+			}
+			var want []request
+			if tt.want == nil {
+				want = []request{{"a", false}}
+			}
+			w.wantRequests(want...)
 		})
 	}
 }

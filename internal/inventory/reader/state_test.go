@@ -72,23 +72,21 @@ func TestStateFrom(t *testing.T) {
 			return head
 		}, feed.ErrNoInventory},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 100, func(t *testing.T, w *world) {
-				w.Pass(time.Second)
-				r, root := w.reader(Options{}), w.commit()
-				w.check(w.head(r)) // something is cached
-				from := tt.from(w, root.Cursor)
-				start := time.Now()
-				p, err := r.State(t.Context(), "a", from, 5*time.Second)
-				if tt.want != nil {
-					w.fails("State()", tt.want)(p, err)
-				} else if w.check(p, err); p.Cursor().Position < from.Position {
-					t.Errorf("State(%v) is at %v", from, p.Cursor())
-				}
-				if d := time.Since(start); d > 5*time.Second+earlyInterval {
-					t.Errorf("State() took %v, want 5 seconds at most", d)
-				}
-			})
+		run(t, tt.name, 100, func(t *testing.T, w *world) {
+			w.Pass(time.Second)
+			r, root := w.reader(Options{}), w.commit()
+			w.check(w.head(r)) // something is cached
+			from := tt.from(w, root.Cursor)
+			start := time.Now()
+			p, err := r.State(t.Context(), "a", from, 5*time.Second)
+			if tt.want != nil {
+				w.fails("State()", tt.want)(p, err)
+			} else if w.check(p, err); p.Cursor().Position < from.Position {
+				t.Errorf("State(%v) is at %v", from, p.Cursor())
+			}
+			if d := time.Since(start); d > 5*time.Second+earlyInterval {
+				t.Errorf("State() took %v, want 5 seconds at most", d)
+			}
 		})
 	}
 }
@@ -124,26 +122,24 @@ func TestAt(t *testing.T) {
 			w.Log.Publish("a", storetest.Updates(100)...)
 		}, feed.ErrGone},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 100, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				w.commit()
-				w.Log.Publish("a", storetest.Updates(20)...)
-				w.check(w.head(r))
-				at := tt.at(w)
-				if tt.before != nil {
-					tt.before(w, r, at)
-				}
-				reads := w.Log.Reads()
-				p, err := r.At(t.Context(), "a", at)
-				if n := w.Log.Reads() - reads; n > 2 {
-					t.Errorf("At() read the log %d times, want at most 2", n)
-				}
-				if at.IsZero() {
-					at = w.at(0)
-				}
-				w.result("At()", tt.want, at)(p, err)
-			})
+		run(t, tt.name, 100, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			w.commit()
+			w.Log.Publish("a", storetest.Updates(20)...)
+			w.check(w.head(r))
+			at := tt.at(w)
+			if tt.before != nil {
+				tt.before(w, r, at)
+			}
+			reads := w.Log.Reads()
+			p, err := r.At(t.Context(), "a", at)
+			if n := w.Log.Reads() - reads; n > 2 {
+				t.Errorf("At() read the log %d times, want at most 2", n)
+			}
+			if at.IsZero() {
+				at = w.at(0)
+			}
+			w.result("At()", tt.want, at)(p, err)
 		})
 	}
 }
@@ -160,16 +156,14 @@ func TestRecentState(t *testing.T) {
 		{"recent, but before the cursor", time.Second, 101, 101},
 		{"not recent", recentPeriod, 100, 101},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 100, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				w.check(w.head(r))
-				w.Log.Publish("a", "+x")
-				w.Pass(tt.after)
-				from := w.at(tt.from)
-				p, err := r.State(t.Context(), "a", from, 0)
-				w.result("State()", nil, w.at(tt.want))(p, err)
-			})
+		run(t, tt.name, 100, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			w.check(w.head(r))
+			w.Log.Publish("a", "+x")
+			w.Pass(tt.after)
+			from := w.at(tt.from)
+			p, err := r.State(t.Context(), "a", from, 0)
+			w.result("State()", nil, w.at(tt.want))(p, err)
 		})
 	}
 }
@@ -205,18 +199,16 @@ func TestDroppedRoot(t *testing.T) {
 			return r.At(w.Context(), "a", w.Log.Publish("a", "+y"))
 		}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 1_000, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				w.commit()
-				at := w.Log.Publish("a", "+x")
-				w.check(w.head(r))
-				w.OK(w.inv.Reset(t.Context(), ""))
-				w.check(tt.read(w, r, at))
-				if _, cached := memory(r); len(slices.Compact(cached)) != len(cached) {
-					t.Errorf("got two cached states at one cursor: %v", cached)
-				}
-			})
+		run(t, tt.name, 1_000, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			w.commit()
+			at := w.Log.Publish("a", "+x")
+			w.check(w.head(r))
+			w.OK(w.inv.Reset(t.Context(), ""))
+			w.check(tt.read(w, r, at))
+			if _, cached := memory(r); len(slices.Compact(cached)) != len(cached) {
+				t.Errorf("got two cached states at one cursor: %v", cached)
+			}
 		})
 	}
 }
@@ -270,18 +262,16 @@ func TestRootOfLostEntries(t *testing.T) {
 		{"Baseline", func(w *world, r *Reader) (*inventory.Pinned, error) { return r.Baseline(w.Context(), "a") }, ErrBehind},
 		{"At", func(w *world, r *Reader) (*inventory.Pinned, error) { return r.At(w.Context(), "a", w.at(100)) }, feed.ErrGone},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 100, func(t *testing.T, w *world) {
-				r := w.reader(Options{})
-				w.commit()
-				w.Log.Lose("a", 99)
-				w.Pass(time.Hour)
-				w.Log.Publish("a", "+x", "+y")
-				w.fails(tt.name, tt.want)(tt.read(w, r))
-				if got, want := w.requested(), tt.want == error(ErrBehind); slices.Contains(got, request{"a", false}) != want {
-					t.Errorf("requests: got %v, want one: %v", got, want)
-				}
-			})
+		run(t, tt.name, 100, func(t *testing.T, w *world) {
+			r := w.reader(Options{})
+			w.commit()
+			w.Log.Lose("a", 99)
+			w.Pass(time.Hour)
+			w.Log.Publish("a", "+x", "+y")
+			w.fails(tt.name, tt.want)(tt.read(w, r))
+			if got, want := w.requested(), tt.want == error(ErrBehind); slices.Contains(got, request{"a", false}) != want {
+				t.Errorf("requests: got %v, want one: %v", got, want)
+			}
 		})
 	}
 }
@@ -298,23 +288,21 @@ func TestOverlayRoot(t *testing.T) {
 		{"large", func(w *world) { w.Log.Publish("a", "+"+strings.Repeat("x", largeOverlay)) }, true},
 		{"dropped", func(w *world) { w.OK(w.inv.Reset(w.Context(), "")) }, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 10, func(t *testing.T, w *world) {
-				r, _ := w.running(Options{})
-				want := w.commit().Upto
-				w.Log.Publish("a", "+x")
-				w.got(w.head(r))
-				tt.after(w)
-				w.got(w.head(r))
-				newest := w.commit().Upto
-				w.Log.Publish("a", "+y")
-				if tt.moves {
-					want = newest
-				}
-				if p := w.check(w.head(r)); p.Tree.Root().Upto != want {
-					t.Errorf("State() is based on root %d, want %d; the newest is %d", p.Tree.Root().Upto, want, newest)
-				}
-			})
+		run(t, tt.name, 10, func(t *testing.T, w *world) {
+			r, _ := w.running(Options{})
+			want := w.commit().Upto
+			w.Log.Publish("a", "+x")
+			w.got(w.head(r))
+			tt.after(w)
+			w.got(w.head(r))
+			newest := w.commit().Upto
+			w.Log.Publish("a", "+y")
+			if tt.moves {
+				want = newest
+			}
+			if p := w.check(w.head(r)); p.Tree.Root().Upto != want {
+				t.Errorf("State() is based on root %d, want %d; the newest is %d", p.Tree.Root().Upto, want, newest)
+			}
 		})
 	}
 }
@@ -337,26 +325,24 @@ func TestMemoryLimit(t *testing.T) {
 		{"one set", 0, large(65, 1<<20), ErrBehind, feed.ErrGone},
 		{"all sets", 1 << 20, large(1_100, 1<<10), ErrTooMany, ErrTooMany},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, 10, func(t *testing.T, w *world) {
-				r := w.reader(Options{StateBytes: tt.stateBytes})
-				w.commit()
-				at := w.Log.Publish("a", tt.changes...)
-				w.fails("State()", tt.stateErr)(w.head(r))
-				if got := w.requested(); (len(got) == 1) != (tt.stateErr == error(ErrBehind)) {
-					t.Errorf("State() made the requests %v", got)
-				}
-				_, err := r.At(t.Context(), "a", at)
-				w.fails("At()", tt.atErr)(nil, err)
-				if errors.Is(err, ErrBehind) {
-					t.Errorf("At() = %v, which is also ErrBehind", err)
-				}
-				if bytes, _ := memory(r); bytes != 0 {
-					t.Errorf("memory: got %d bytes, want none", bytes)
-				}
-				w.commit()
-				w.check(w.head(r))
-			})
+		run(t, tt.name, 10, func(t *testing.T, w *world) {
+			r := w.reader(Options{StateBytes: tt.stateBytes})
+			w.commit()
+			at := w.Log.Publish("a", tt.changes...)
+			w.fails("State()", tt.stateErr)(w.head(r))
+			if got := w.requested(); (len(got) == 1) != (tt.stateErr == error(ErrBehind)) {
+				t.Errorf("State() made the requests %v", got)
+			}
+			_, err := r.At(t.Context(), "a", at)
+			w.fails("At()", tt.atErr)(nil, err)
+			if errors.Is(err, ErrBehind) {
+				t.Errorf("At() = %v, which is also ErrBehind", err)
+			}
+			if bytes, _ := memory(r); bytes != 0 {
+				t.Errorf("memory: got %d bytes, want none", bytes)
+			}
+			w.commit()
+			w.check(w.head(r))
 		})
 	}
 }

@@ -38,6 +38,12 @@ func inWorld(t *testing.T, n int, test func(t *testing.T, w *world)) {
 	})
 }
 
+// run is inWorld in a subtest.
+func run(t *testing.T, name string, n int, test func(t *testing.T, w *world)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inWorld(t, n, test) })
+}
+
 // reader returns a Reader that does not run.
 func (w *world) reader(o Options) *Reader {
 	o.Request = func(set string, damaged bool) {

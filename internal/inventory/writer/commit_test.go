@@ -140,34 +140,32 @@ func TestCommitLargestFails(t *testing.T) {
 		{"deleted", func(w *world) error { return w.Log.Delete(w.Context(), "a") }, feed.ErrNoSet},
 		{"damaged", func(*world) error { return inventory.ErrDamaged }, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				w.Log.Create("b")
-				w.Log.Publish("b", storetest.Updates(5_000)...)
-				var armed atomic.Bool
-				w.Store.Before(func(set, call string) error {
-					if set == "a" && call == "put" && armed.CompareAndSwap(true, false) {
-						return tt.fail(w)
-					}
-					return nil
-				})
-				h := w.hubWith(5_000, Options{PendingBytes: 1})
-				w.Pass(time.Minute)
-				w.Log.Publish("a", "+x")
-				w.Pass(time.Second) // it is pending
-				armed.Store(true)
-				at := w.Log.Publish("b", "+y")
-				h.Request("b", false)
-				w.Pass(time.Second)
-				if armed.Load() {
-					t.Error("no commit of the other set, want one to free memory")
+		run(t, tt.name, func(t *testing.T, w *world) {
+			w.Log.Create("b")
+			w.Log.Publish("b", storetest.Updates(5_000)...)
+			var armed atomic.Bool
+			w.Store.Before(func(set, call string) error {
+				if set == "a" && call == "put" && armed.CompareAndSwap(true, false) {
+					return tt.fail(w)
 				}
-				w.wantRoot("b", at)
-				w.wantLog("level=", 0)
-				if _, err := w.Log.State(t.Context(), "a"); err != tt.want {
-					t.Errorf("State() = %v, want %v", err, tt.want)
-				}
+				return nil
 			})
+			h := w.hubWith(5_000, Options{PendingBytes: 1})
+			w.Pass(time.Minute)
+			w.Log.Publish("a", "+x")
+			w.Pass(time.Second) // it is pending
+			armed.Store(true)
+			at := w.Log.Publish("b", "+y")
+			h.Request("b", false)
+			w.Pass(time.Second)
+			if armed.Load() {
+				t.Error("no commit of the other set, want one to free memory")
+			}
+			w.wantRoot("b", at)
+			w.wantLog("level=", 0)
+			if _, err := w.Log.State(t.Context(), "a"); err != tt.want {
+				t.Errorf("State() = %v, want %v", err, tt.want)
+			}
 		})
 	}
 }

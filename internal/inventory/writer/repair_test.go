@@ -105,21 +105,19 @@ func TestLostPassed(t *testing.T) {
 // TestCompleteLost loses the cursor at which a set was declared complete.
 func TestCompleteLost(t *testing.T) {
 	for _, committed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("committed %v", committed), func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				h := w.hubWith(3_000, Options{})
-				w.Log.Publish("a", "+b", "+c")
-				w.setComplete(true)
-				if committed {
-					h.Request("a", false)
-				}
-				w.Pass(time.Second)
-				w.Log.Lose("a", 3_000)
-				at := w.Log.Publish("a", "+d", "+e", "+f")
-				w.Pass(11 * time.Minute)
-				w.wantRoot("a", at)
-				w.wantComplete(whyUnknown)
-			})
+		run(t, fmt.Sprintf("committed %v", committed), func(t *testing.T, w *world) {
+			h := w.hubWith(3_000, Options{})
+			w.Log.Publish("a", "+b", "+c")
+			w.setComplete(true)
+			if committed {
+				h.Request("a", false)
+			}
+			w.Pass(time.Second)
+			w.Log.Lose("a", 3_000)
+			at := w.Log.Publish("a", "+d", "+e", "+f")
+			w.Pass(11 * time.Minute)
+			w.wantRoot("a", at)
+			w.wantComplete(whyUnknown)
 		})
 	}
 }
@@ -199,27 +197,25 @@ func TestCreatedAgain(t *testing.T) {
 		{"while changes are pending", false},
 		{"during a commit", true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				h := w.hubWith(3_000, Options{})
-				w.Log.Publish("a", "+x")
-				w.Pass(time.Second)
-				var at feed.Cursor
-				recreate := func() {
-					w.OK(w.Log.Delete(t.Context(), "a"))
-					w.Log.Create("a")
-					at = w.Log.Publish("a", "+new")
-				}
-				if tt.duringCommit {
-					w.onPut(recreate)
-					h.Request("a", false)
-				} else {
-					recreate()
-				}
-				w.Pass(10 * time.Second)
-				w.wantRoot("a", at)
-				w.wantLog("level=", 0)
-			})
+		run(t, tt.name, func(t *testing.T, w *world) {
+			h := w.hubWith(3_000, Options{})
+			w.Log.Publish("a", "+x")
+			w.Pass(time.Second)
+			var at feed.Cursor
+			recreate := func() {
+				w.OK(w.Log.Delete(t.Context(), "a"))
+				w.Log.Create("a")
+				at = w.Log.Publish("a", "+new")
+			}
+			if tt.duringCommit {
+				w.onPut(recreate)
+				h.Request("a", false)
+			} else {
+				recreate()
+			}
+			w.Pass(10 * time.Second)
+			w.wantRoot("a", at)
+			w.wantLog("level=", 0)
 		})
 	}
 }
@@ -297,17 +293,15 @@ func TestDamaged(t *testing.T) {
 		{"found by an update", func(w *world, _ *hub) { w.Log.Publish("a", storetest.Updates(3_000)...) }},
 		{"found by a reader", func(w *world, h *hub) { w.findDamage(h, w.newest()) }},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				h := w.damagedHub(w.completeHub(Options{}), Options{})
-				tt.find(w, h)
-				w.Pass(10 * time.Second)
-				state, err := w.Log.State(t.Context(), "a")
-				w.OK(err)
-				w.wantRoot("a", state.Head)
-				w.wantComplete("")
-				w.wantLog("rebuilding a damaged inventory", 1)
-			})
+		run(t, tt.name, func(t *testing.T, w *world) {
+			h := w.damagedHub(w.completeHub(Options{}), Options{})
+			tt.find(w, h)
+			w.Pass(10 * time.Second)
+			state, err := w.Log.State(t.Context(), "a")
+			w.OK(err)
+			w.wantRoot("a", state.Head)
+			w.wantComplete("")
+			w.wantLog("rebuilding a damaged inventory", 1)
 		})
 	}
 }

@@ -33,6 +33,11 @@ func inWorld(t *testing.T, test func(*testing.T, *world)) {
 	})
 }
 
+// run is inWorld in a subtest.
+func run(t *testing.T, name string, test func(*testing.T, *world)) {
+	t.Run(name, func(t *testing.T) { inWorld(t, test) })
+}
+
 // claims are claims that can be lost. They are renewed seldom, because hours pass in a test.
 type claims struct {
 	*claim.Local

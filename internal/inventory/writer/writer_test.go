@@ -90,13 +90,11 @@ func TestUnread(t *testing.T) {
 		{"store nearly full", func(w *world) *hub { return w.stuck(Options{Scarce: func(context.Context) bool { return true }}) }, false, 0},
 		{"no set", func(w *world) *hub { return w.hub(Options{}) }, false, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				h := tt.setUp(w)
-				if at, ok := h.Unread(t.Context(), "a"); ok != tt.want || at.Position != tt.at {
-					t.Errorf("Unread() = %v, %v; want position %d, %v", at, ok, tt.at, tt.want)
-				}
-			})
+		run(t, tt.name, func(t *testing.T, w *world) {
+			h := tt.setUp(w)
+			if at, ok := h.Unread(t.Context(), "a"); ok != tt.want || at.Position != tt.at {
+				t.Errorf("Unread() = %v, %v; want position %d, %v", at, ok, tt.at, tt.want)
+			}
 		})
 	}
 }
