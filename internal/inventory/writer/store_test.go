@@ -1,9 +1,8 @@
 package writer
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/claim"
 	"github.com/rshub/rshub/internal/inventory"
+	"github.com/rshub/rshub/internal/inventory/sourcetest"
 	"github.com/rshub/rshub/internal/redisconn"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/conntest"
@@ -45,148 +45,138 @@ func TestRedis(t *testing.T) {
 	testStore(t, log, log.Inventories(), open(), open())
 }
 
-// A sourceSet is a set to which a test publishes at random.
+// A sourceSet is a set to which a test publishes.
 type sourceSet struct {
 	name string
-	held map[string]uint64 // position of the newest change of each resource
+	held sourcetest.Set
 	head feed.Cursor
 }
 
-// publish publishes up to 2,000 changes.
-func (s *sourceSet) publish(ctx context.Context, log changelog.Log, random *rand.Rand) error {
-	changes := make([]resourcesync.Change, 1+random.IntN(2_000))
-	for i := range changes {
-		changes[i] = resourcesync.Change{Loc: fmt.Sprint("http://example.org/", random.IntN(3_000)), Change: resourcesync.Updated}
-		if random.IntN(4) == 0 {
-			changes[i].Change = resourcesync.Deleted
-		}
-	}
-	a, err := log.Append(ctx, s.name, changelog.Publish{Changes: changes})
-	if err != nil {
-		return err
-	}
-	for i, c := range changes {
-		if delete(s.held, c.Loc); c.Change != resourcesync.Deleted {
-			s.held[c.Loc] = a[0].After.Position + uint64(i) + 1
-		}
-	}
-	s.head = a[0].Cursor
-	return nil
+// A storeTest is a log with several hubs.
+type storeTest struct {
+	*testing.T
+	log   changelog.Log
+	store inventory.Store
+	hubs  []*hub
+	src   *sourcetest.Source
 }
 
-// recreate deletes the set, if it exists, and creates it.
-func (s *sourceSet) recreate(ctx context.Context, log changelog.Log) error {
-	if s.held != nil {
-		if err := log.Delete(ctx, s.name); err != nil {
-			return err
+func (s *storeTest) ok(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// recreate deletes a set, if it exists, and creates it.
+func (s *storeTest) recreate(set *sourceSet) {
+	if set.held != nil {
+		s.ok(s.log.Delete(s.Context(), set.name))
+	}
+	set.held = sourcetest.Set{}
+	s.ok(s.log.Make(s.Context(), set.name, feed.Description{}, 10_000))
+}
+
+// publish publishes up to 2,000 changes.
+func (s *storeTest) publish(set *sourceSet) {
+	var changes []resourcesync.Change
+	for range 1 + s.src.IntN(2_000) {
+		changes = append(changes, s.src.Next().Change)
+	}
+	a, err := s.log.Append(s.Context(), set.name, changelog.Publish{Changes: changes})
+	s.ok(err)
+	for _, e := range feed.NewBatch(set.name, a[0].After, a[0].Cursor, changes).Entries {
+		set.held.Add(e)
+	}
+	set.head = a[0].Cursor
+}
+
+// request requests roots until the newest one is at the head of the log and suffices.
+func (s *storeTest) request(set *sourceSet, suffices func(inventory.Kept) bool) (newest inventory.Root) {
+	s.Helper()
+	testutil.Until(s, "the hubs have committed everything", func() bool {
+		for _, h := range s.hubs {
+			h.Request(set.name, false)
+		}
+		_, head, err := inventory.New(s.store, set.name, inventory.Options{}).Load(s.Context())
+		s.ok(err)
+		newest = head.Newest()
+		return newest.Cursor == set.head && suffices(head.Roots[len(head.Roots)-1])
+	})
+	return newest
+}
+
+// commit requests a root, and checks that it has the resources of the log.
+func (s *storeTest) commit(set *sourceSet) {
+	s.Helper()
+	root := s.request(set, func(inventory.Kept) bool { return true })
+	v := inventory.New(s.store, set.name, inventory.Options{})
+	_, err := v.Pin(s.Context(), root.Upto, "reader", time.Minute)
+	s.ok(err)
+	n := 0
+	for e, err := range v.Tree(root).Walk(s.Context(), inventory.Range{}) {
+		s.ok(err)
+		if n++; set.held[e.Change.Loc].Position != e.Position {
+			s.Fatalf("set %q at %v: %s has position %d, want %d", set.name, root.Cursor, e.Change.Loc, e.Position, set.held[e.Change.Loc].Position)
 		}
 	}
-	s.held = map[string]uint64{}
-	return log.Make(ctx, s.name, feed.Description{}, 10_000)
+	if n != len(set.held) || root.Tally.Count != uint64(n) {
+		s.Fatalf("set %q at %v: got %d resources, Tally.Count = %d, want %d", set.name, root.Cursor, n, root.Tally.Count, len(set.held))
+	}
 }
 
 // testStore publishes to some sets, deletes them and creates them again, while one hub for each of the claims
 // runs. Each requested root must have the resources of the log. If there are several hubs, they share the sets, and one
 // takes over the sets of another that stops.
 func testStore(t *testing.T, log changelog.Log, store inventory.Store, claims ...claim.Store) {
-	rounds := 60
-	if testing.Short() {
-		rounds = 30
-	}
-	var hubs []*hub
+	s := &storeTest{T: t, log: log, store: store, src: sourcetest.New(5, 3_000)}
 	for _, c := range claims {
-		hubs = append(hubs, start(t, New(log, store, c, Options{Poll: 20 * time.Millisecond, PendingBytes: 1 << 20})))
+		s.hubs = append(s.hubs, start(t, New(log, store, c, Options{Poll: 20 * time.Millisecond, PendingBytes: 1 << 20})))
 	}
-	ctx := t.Context()
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	random := rand.New(rand.NewPCG(5, 6))
 	sets := make([]*sourceSet, 5)
 	for i := range sets {
 		sets[i] = &sourceSet{name: fmt.Sprint("set-", i)}
-		ok(sets[i].recreate(ctx, log))
+		s.recreate(sets[i])
 	}
-	// request requests the next root until it suffices.
-	request := func(s *sourceSet, what string, suffices func(inventory.Kept) bool) inventory.Root {
-		t.Helper()
-		var newest inventory.Kept
-		testutil.Until(t, what, func() bool {
-			for _, w := range hubs {
-				w.Request(s.name, false)
-			}
-			_, head, err := inventory.New(store, s.name, inventory.Options{}).Load(ctx)
-			if ok(err); len(head.Roots) > 0 {
-				newest = head.Roots[len(head.Roots)-1]
-			}
-			return newest.Cursor == s.head && suffices(newest)
-		})
-		return newest.Root
-	}
-	commit := func(s *sourceSet) {
-		t.Helper()
-		v := inventory.New(store, s.name, inventory.Options{})
-		root := request(s, "everything is committed", func(inventory.Kept) bool { return true })
-		_, err := v.Pin(ctx, root.Upto, "reader", time.Minute)
-		ok(err)
-		n := 0
-		for e, err := range v.Tree(root).Walk(ctx, inventory.Range{}) {
-			ok(err)
-			if n++; s.held[e.Change.Loc] != e.Position {
-				t.Fatalf("set %q at %v: %s has position %d, want %d", s.name, root.Cursor, e.Change.Loc, e.Position, s.held[e.Change.Loc])
-			}
+	for i := range 40 {
+		if testing.Short() && i == 15 {
+			break
 		}
-		if n != len(s.held) || root.Tally.Count != uint64(n) {
-			t.Fatalf("set %q at %v: got %d resources, Tally.Count = %d, want %d", s.name, root.Cursor, n, root.Tally.Count, len(s.held))
+		set := sets[s.src.IntN(len(sets))]
+		if s.src.IntN(20) == 0 {
+			s.recreate(set)
+		}
+		if s.publish(set); s.src.IntN(3) == 0 {
+			s.commit(set)
 		}
 	}
-	for range rounds {
-		s := sets[random.IntN(len(sets))]
-		if random.IntN(20) == 0 {
-			ok(s.recreate(ctx, log))
+	for i, h := range s.hubs {
+		for _, set := range sets {
+			s.publish(set)
+			s.commit(set)
+			testutil.Until(t, "one hub owns the set", func() bool {
+				owners := slices.DeleteFunc(slices.Clone(s.hubs), func(h *hub) bool { return !h.Owns(set.name) })
+				return len(owners) == 1
+			})
 		}
-		ok(s.publish(ctx, log, random))
-		if random.IntN(3) == 0 {
-			commit(s)
-		}
-	}
-	owners := func(s *sourceSet) (n int) {
-		for _, w := range hubs {
-			if w.Owns(s.name) {
-				n++
-			}
-		}
-		return n
-	}
-	for i := range hubs {
-		for _, s := range sets {
-			ok(s.publish(ctx, log, random))
-			commit(s)
-			testutil.Until(t, "one hub owns the set", func() bool { return owners(s) == 1 })
-		}
-		if i == len(hubs)-1 {
+		if i == len(s.hubs)-1 {
 			break
 		}
 		own := 0
 		for n := range 1_000 {
-			if hubs[i].Owns(fmt.Sprint("set-", n)) {
+			if h.Owns(fmt.Sprint("set-", n)) {
 				own++
 			}
 		}
 		if own == 0 || own == 1_000 {
 			t.Errorf("hub %d owns %d of 1,000 sets, want some", i, own)
 		}
-		hubs[i].stop()
+		h.stop()
 	}
-	for _, s := range sets {
-		ok(inventory.New(store, s.name, inventory.Options{}).SetComplete(ctx, s.head, ""))
-		request(s, "there is a Resource List", func(k inventory.Kept) bool { return k.Listed > 0 })
-	}
-	hubs[len(hubs)-1].stop()
-	for _, s := range sets {
-		ok(inventory.New(store, s.name, inventory.Options{}).Check(ctx))
+	for _, set := range sets {
+		v := inventory.New(store, set.name, inventory.Options{})
+		s.ok(v.SetComplete(t.Context(), set.head, ""))
+		s.request(set, func(k inventory.Kept) bool { return k.Listed > 0 })
+		s.ok(v.Check(t.Context()))
 	}
 }
