@@ -145,7 +145,7 @@ func compareRandom(t *testing.T, seed uint64, locs, faults int) {
 			wantDifferences(t, differences(t, ends[0], by, inventory.Range{}, l.to(ends[1])), all(kind))
 		}
 		if l.asked > 5+len(theirs)/300 {
-			t.Fatalf("asked %d times about %d resources, all of which differ", l.asked, len(theirs))
+			t.Fatalf("asked %d times about %d resources that all differ", l.asked, len(theirs))
 		}
 		*l = line{}
 		wantDifferences(t, differences(t, hub, by, inventory.Range{}, l.to(hub)), nil)

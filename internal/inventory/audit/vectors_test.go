@@ -48,7 +48,7 @@ type vectors struct {
 	}
 }
 
-// TestVectors compares the digests with those of another implementation.
+// TestVectors compares the digests with the digests of another implementation.
 func TestVectors(t *testing.T) {
 	text, err := os.ReadFile("testdata/digest.json")
 	if err != nil {

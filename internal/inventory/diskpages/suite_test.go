@@ -13,7 +13,7 @@ func TestStore(t *testing.T) { storetest.Store(t, openBeside) }
 
 func TestInventory(t *testing.T) { storetest.Inventory(t, openBeside) }
 
-// openBeside opens a store beside a log.
+// openBeside opens a store next to a log.
 func openBeside(t *testing.T) storetest.Env {
 	log, err := disklog.Open(t.Context(), "log", disklog.Options{FS: vfs.NewMem(), Reserve: 1})
 	if err != nil {
