@@ -6,7 +6,7 @@ import "time"
 func DefaultCaller() Limits {
 	return Limits{
 		Requests: perMinute(60_000), Publishes: perMinute(60_000), Changes: perMinute(6_000_000), Bytes: perMinute(6 << 30),
-		Sets: perHour(1000), Connections: {Most: 10_000},
+		Sets: perHour(1000), Connections: {Most: 10_000}, Follows: {Most: 10_000},
 	}
 }
 
@@ -15,7 +15,7 @@ func DefaultCaller() Limits {
 func DefaultAddress() Limits {
 	return Limits{
 		Requests: perMinute(6000), Publishes: perMinute(600), Changes: perMinute(600_000), Bytes: perMinute(600 << 20),
-		Sets: perHour(10), Connections: {Most: 1000},
+		Sets: perHour(10), Connections: {Most: 1000}, Follows: {Most: 1000},
 	}
 }
 

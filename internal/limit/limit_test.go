@@ -25,10 +25,10 @@ func parse(t testing.TB, text string) Limits {
 }
 
 func TestParse(t *testing.T) {
-	l := parse(t, "publishes:100/s, changes:1000000/m,bytes:2GiB/h,connections:50,sets:none,requests:7/d")
+	l := parse(t, "publishes:100/s, changes:1000000/m,bytes:2GiB/h,connections:50,follows:7,sets:none,requests:7/d")
 	want := Limits{
 		Requests: {7, 24 * time.Hour}, Publishes: {100, time.Second}, Changes: {1_000_000, time.Minute},
-		Bytes: {2 << 30, time.Hour}, Sets: {Most: None}, Connections: {Most: 50},
+		Bytes: {2 << 30, time.Hour}, Sets: {Most: None}, Connections: {Most: 50}, Follows: {Most: 7},
 	}
 	if l != want {
 		t.Errorf("Parse() = %v, want %v", l, want)
@@ -36,11 +36,14 @@ func TestParse(t *testing.T) {
 	if parse(t, "") != (Limits{}) {
 		t.Errorf("Parse(\"\") = %v, want the zero Limits", parse(t, ""))
 	}
-	for _, invalid := range []string{"publishes", "publishes:", "publishes:1", "publishes:0/s", "publishes:-1/s", "publishes:1/y", "publishes:1KiB/s", "connections:1/s", "connections:x",
+	for _, invalid := range []string{"publishes", "publishes:", "publishes:1", "publishes:0/s", "publishes:-1/s", "publishes:1/y", "publishes:1KiB/s", "connections:1/s", "connections:x", "follows:1/s",
 		"cats:1/s", "publishes:1/s,publishes:2/s", "publishes:1/s,", "publishes:9999999999999/s", "bytes:9999999GiB/s", "publishes:none/s"} {
 		if l, err := Parse(invalid); err == nil {
 			t.Errorf("Parse(%q) = %v, want an error", invalid, l)
 		}
+	}
+	if _, err := Parse("follows:1/s"); err == nil || !strings.HasSuffix(err.Error(), "follows: got a TIME, want none for concurrent follows") {
+		t.Errorf("Parse() of follows with a TIME = %v, want an error that names follows", err)
 	}
 	if got := (Limits{Sets: {1, time.Hour}}).Or(want); got[Sets].Most != 1 || got[Changes] != want[Changes] {
 		t.Errorf("Or() = %v, want its own limit of sets", got)
@@ -55,7 +58,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		for k, one := range l {
-			if timed := Kind(k) != Connections && one.Most != 0 && one.Most != None; one.Most < 0 || (one.Within > 0) != timed {
+			if timed := Kind(k) != Connections && Kind(k) != Follows && one.Most != 0 && one.Most != None; one.Most < 0 || (one.Within > 0) != timed {
 				t.Errorf("Parse(%q): got the limit %v of %v, want a window if and only if it is a rate", text, one, Kind(k))
 			}
 		}
@@ -153,6 +156,64 @@ func TestOwnLimits(t *testing.T) {
 	}
 }
 
+// Acquire takes all of n or nothing, and each gauge has its own limit.
+func TestAcquire(t *testing.T) {
+	l := New(Options{Caller: parse(t, "connections:1,follows:10")})
+	ann, bob := l.Caller("ann", nil), l.Caller("bob", nil)
+	var unlimited *User
+	for _, step := range []struct {
+		name       string
+		user       *User
+		kind       Kind
+		release, n int64
+		ok         bool
+	}{
+		{"within the limit", ann, Follows, 0, 8, true},
+		{"more than the limit in total", ann, Follows, 0, 3, false},
+		{"the rest", ann, Follows, 0, 2, true},
+		{"at the limit", ann, Follows, 0, 1, false},
+		{"after a release", ann, Follows, 3, 3, true},
+		{"of another caller", bob, Follows, 0, 10, true},
+		{"of another kind", ann, Connections, 0, 1, true},
+		{"of another kind at its limit", ann, Connections, 0, 1, false},
+		{"without limits", unlimited, Follows, 1, 1 << 40, true},
+	} {
+		step.user.Release(step.kind, step.release)
+		err := step.user.Acquire(step.kind, step.n)
+		switch {
+		case step.ok && err != nil:
+			t.Errorf("Acquire(%v, %d) %s = %v, want nil", step.kind, step.n, step.name, err)
+		case !step.ok && step.kind == Follows:
+			wantProblem(t, err, 10, "caller ann has reached its limit of 10 concurrent follows", `"follows";q=10`, `"follows";r=0`)
+		case !step.ok:
+			wantProblem(t, err, 10, "limit of 1 concurrent connections")
+		}
+	}
+	if n := l.opts.Refusals.OfCallers(Follows); n != 2 {
+		t.Errorf("OfCallers(Follows) = %d, want 2", n)
+	}
+}
+
+// A user that holds something of a gauge is not evicted.
+func TestIdleUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New(Options{})
+		u := l.Caller("ann", nil)
+		time.Sleep(2 * minIdle)
+		for _, kind := range []Kind{Connections, Follows} {
+			if err := u.Acquire(kind, 2); err != nil {
+				t.Fatal(err)
+			}
+			if u.Release(kind, 1); u.idle(l.clock()) {
+				t.Errorf("idle() with one of %v = true, want false", kind)
+			}
+			if u.Release(kind, 1); !u.idle(l.clock()) {
+				t.Errorf("idle() without %v = false, want true", kind)
+			}
+		}
+	})
+}
+
 func TestAddressLimits(t *testing.T) {
 	l := New(Options{Address: parse(t, "requests:1/h")})
 	use := func(a string) error {
@@ -246,7 +307,7 @@ func TestConcurrentUse(t *testing.T) {
 	if n := ok.Load(); n < 1000 || n > 1010 { // each of the eight may pass the check concurrently
 		t.Errorf("got %d publishes, want 1000 to 1010", n)
 	}
-	if n := l.Caller("ann", nil).open.Load(); n != 0 {
+	if n := l.Caller("ann", nil).gauge(Connections).Load(); n != 0 {
 		t.Errorf("got %d open connections, want 0", n)
 	}
 }

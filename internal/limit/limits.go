@@ -1,9 +1,9 @@
 // Package limit limits the use of a hub per caller, per address and in total.
 //
-// A Limiter limits rates of requests and concurrent connections. A Listener limits connections by the
-// file descriptors of the process. A Budget limits memory for requests and responses. A Quota limits the
-// size of sets, and Spools limit temporary files. The cost of a check does not depend on the number of
-// callers.
+// A Limiter limits rates of requests, concurrent connections, and the sets that they follow. A Listener
+// limits connections by the file descriptors of the process. A Budget limits memory for requests and
+// responses. A Quota limits the size of sets, and Spools limit temporary files. The cost of a check does not
+// depend on the number of callers.
 //
 // Package access identifies callers.
 package limit
@@ -19,7 +19,7 @@ import (
 // A Kind is what a limit counts.
 type Kind uint8
 
-// The kinds. All are rates except Connections, which counts open connections.
+// The kinds. Connections and Follows are gauges, which limit concurrent use. The others are rates.
 const (
 	Requests    Kind = iota // requests of all kinds
 	Publishes               // published documents, and batches of a published stream
@@ -27,19 +27,23 @@ const (
 	Bytes                   // published bytes, after decompression
 	Sets                    // sets created by a publish
 	Connections             // open requests, including WebSockets, event streams and long polls
+	Follows                 // sets that are followed on connections for several sets; each connection counts
 	kinds
 )
 
-// rates is the number of kinds that are rates. They come first.
-const rates = int(Connections)
+// Numbers of kinds that are rates, which come first, and gauges.
+const (
+	rates  = int(Connections)
+	gauges = int(kinds) - rates
+)
 
-var names = [kinds]string{"requests", "publishes", "changes", "bytes", "sets", "connections"}
+var names = [kinds]string{"requests", "publishes", "changes", "bytes", "sets", "connections", "follows"}
 
 // String returns the name of the kind in the syntax of Parse.
 func (k Kind) String() string { return names[k] }
 
-// A Limit is a token bucket of Most tokens, which is refilled evenly within Within. Connections have no
-// Within.
+// A Limit is a token bucket of Most tokens, which is refilled evenly within Within. The limit of a gauge has
+// no Within.
 type Limit struct {
 	Most   int64 // 0 if not set, so that the default applies; None for no limit
 	Within time.Duration
@@ -62,7 +66,7 @@ var multiples = []struct {
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}}
 
 // Parse parses limits such as "publishes:100/s,changes:1000000/m,bytes:1GiB/m,connections:50". A limit is
-// KIND:NUMBER/TIME, where TIME is s, m, h or d; connections have no TIME. A number of bytes may have the
+// KIND:NUMBER/TIME, where TIME is s, m, h or d; gauges have no TIME. A number of bytes may have the
 // suffix KiB, MiB or GiB. The NUMBER none means no limit. Kinds that are not in text have the zero Limit,
 // so an empty text is the zero Limits.
 func Parse(text string) (l Limits, err error) {
@@ -99,9 +103,9 @@ func parseLimit(kind Kind, value string) (l Limit, err error) {
 	if number == "none" && !timed {
 		return Limit{Most: None}, nil
 	}
-	if timed == (kind == Connections) {
+	if gauge := int(kind) >= rates; timed == gauge {
 		if timed {
-			return l, fmt.Errorf("connections: got a TIME, want none for concurrent connections")
+			return l, fmt.Errorf("%s: got a TIME, want none for concurrent %s", kind, kind)
 		}
 		return l, fmt.Errorf("%s: got no TIME, want one such as %s:%s/s", kind, kind, value)
 	}

@@ -18,9 +18,9 @@ type User struct {
 	limiter *Limiter
 	limits  atomic.Pointer[Limits]
 
-	full [rates]atomic.Int64 // time of Limiter.clock at which the bucket is full again
-	open atomic.Int64        // open Connections
-	seen atomic.Int64        // time of the last Limiter.Caller or Address
+	full [rates]atomic.Int64  // time of Limiter.clock at which the bucket is full again
+	held [gauges]atomic.Int64 // acquired and not yet released
+	seen atomic.Int64         // time of the last Limiter.Caller or Address
 }
 
 // Use uses n of a rate. If the limit is reached, it uses nothing and returns a *feed.Problem for the
@@ -121,32 +121,61 @@ func (l Limit) cost(n int64) int64 {
 // maxDuration is the maximum of durations in nanoseconds, 73 years, so that the sum of two does not overflow.
 const maxDuration = 1 << 61
 
-// Open counts a connection. The caller must call done once, when it is closed. If the limit is reached,
-// Open returns a *feed.Problem for the response.
-func (u *User) Open() (done func(), err error) {
+// Acquire takes n of a gauge, which the caller must return with Release. If the limit would be exceeded, it
+// takes nothing and returns a *feed.Problem for the response.
+func (u *User) Acquire(kind Kind, n int64) error {
 	if u == nil {
-		return func() {}, nil
+		return nil
 	}
-	limit := u.limits.Load()[Connections].Most
-	if n := u.open.Add(1); limit == 0 || n <= limit {
-		return func() { u.open.Add(-1) }, nil
+	limit, held := u.limits.Load()[kind].Most, u.gauge(kind)
+	for {
+		old := held.Load()
+		if limit != 0 && n > limit-old {
+			break
+		}
+		if held.CompareAndSwap(old, old+n) {
+			return nil
+		}
 	}
-	u.open.Add(-1)
-	u.refused[Connections].Add(1)
-	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d concurrent connections; close some, or retry later", u.whose, limit))
+	u.refused[kind].Add(1)
+	p := problem.New(http.StatusTooManyRequests, "limit", fmt.Sprintf("%s has reached its limit of %d concurrent %s; end some, or retry later", u.whose, limit, kind))
 	p.RetryAfter = 10
 	p.Header = http.Header{
-		"Ratelimit-Policy": {`"connections";q=` + strconv.FormatInt(limit, 10)},
-		"Ratelimit":        {`"connections";r=0`},
+		"Ratelimit-Policy": {strconv.Quote(kind.String()) + ";q=" + strconv.FormatInt(limit, 10)},
+		"Ratelimit":        {strconv.Quote(kind.String()) + ";r=0"},
 	}
-	return nil, p
+	return p
 }
 
-// idle reports whether u can be evicted without effect: its buckets are full, it has no open connection, and
+// Release returns n of a gauge that Acquire took.
+func (u *User) Release(kind Kind, n int64) {
+	if u != nil {
+		u.gauge(kind).Add(-n)
+	}
+}
+
+// gauge returns how much of a gauge is held.
+func (u *User) gauge(kind Kind) *atomic.Int64 { return &u.held[int(kind)-rates] }
+
+// Open acquires a connection. The caller must call done once, when it is closed. Errors are the same as
+// Acquire's.
+func (u *User) Open() (done func(), err error) {
+	if err := u.Acquire(Connections, 1); err != nil {
+		return nil, err
+	}
+	return func() { u.Release(Connections, 1) }, nil
+}
+
+// idle reports whether u can be evicted without effect: its buckets are full, it holds nothing of a gauge, and
 // it was not requested within minIdle.
 func (u *User) idle(now int64) bool {
-	if u.open.Load() != 0 || now-u.seen.Load() < int64(minIdle) {
+	if now-u.seen.Load() < int64(minIdle) {
 		return false
+	}
+	for k := range u.held {
+		if u.held[k].Load() != 0 {
+			return false
+		}
 	}
 	for k := range u.full {
 		if u.full[k].Load() > now {

@@ -91,9 +91,9 @@ func counter(r prometheus.Registerer, name, help string, labels prometheus.Label
 // newRefusals returns counters of refusals by limits, with metrics.
 func newRefusals(r prometheus.Registerer) *limit.Refusals {
 	refusals := &limit.Refusals{}
-	for kind := range limit.Connections + 1 {
+	for kind := range limit.Follows + 1 {
 		for whose, count := range map[string]func(limit.Kind) uint64{"caller": refusals.OfCallers, "address": refusals.OfAddresses} {
-			counter(r, "rshub_limit_refused_total", "Requests and batches of streams refused by a limit, by owner and kind of the limit.",
+			counter(r, "rshub_limit_refused_total", "Requests, batches of streams, and follows refused by a limit, by owner and kind of the limit.",
 				prometheus.Labels{"whose": whose, "limit": kind.String()}, func() uint64 { return count(kind) })
 		}
 	}
