@@ -45,6 +45,7 @@ type tail struct {
 	windowBytes  int           // sum of batchSizes
 	droppedBytes int           // bytes of evicted batches that the backing array of window may still reference
 	changed      chan struct{} // closed and replaced when head or the window changes
+	watchers     watchers      // called when changed is closed
 
 	added           uint64 // number of batches added, plus deletions of the set
 	addedAtShrink   uint64 // value of added at the last shrinkIdle
@@ -168,11 +169,12 @@ func (t *tail) invalidateLocked() {
 // clearLocked empties the window without waking followers. The caller must hold mu.
 func (t *tail) clearLocked() { t.window, t.batchSizes, t.windowBytes, t.droppedBytes = nil, nil, 0, 0 }
 
-// wakeLocked wakes all followers, which wait in Hub.Follow for changed to be closed. The
-// caller must hold mu.
+// wakeLocked wakes all followers: those that wait in Hub.Follow for changed to be closed, and
+// the watchers. The caller must hold mu.
 func (t *tail) wakeLocked() {
 	close(t.changed)
 	t.changed = make(chan struct{})
+	t.watchers.wake()
 }
 
 // noteAnnouncedLocked notes that an entry was added or announced. The caller must hold mu.
