@@ -97,6 +97,7 @@ type Hub struct {
 	queues map[string]*queue // one per set with an append in progress
 	tails  map[string]*tail  // one per set with followers
 
+	setWatchers setWatchers    // watchers of the list of sets
 	checkWakeup backoff.Wakeup // wakes watchHeads when a tail needs a check
 	lastStates  lastStates     // states of the sets at the last check, to detect logs that lost their newest entries
 	waitWarning rate.Sometimes // rate limit for the warning that followers wait for the memory, since thousands may wait
@@ -159,7 +160,9 @@ func (h *Hub) Close() {
 // makeSet creates a set if it does not exist. The caller in ctx becomes its owner.
 func (h *Hub) makeSet(ctx context.Context, set string, d feed.Description) error {
 	d.By = access.FromContext(ctx).Name
-	if err := h.log.Make(ctx, set, d, h.opts.ListSize); err != nil {
+	err := h.log.Make(ctx, set, d, h.opts.ListSize)
+	h.setWatchers.wake() // even after an error, because the set may have been created anyway
+	if err != nil {
 		return fmt.Errorf("make set %q: %w", set, err)
 	}
 	return nil
@@ -173,6 +176,7 @@ func (h *Hub) Describe(ctx context.Context, set string, d feed.Description) erro
 		return err
 	}
 	d.By = access.FromContext(ctx).Name
+	defer h.setWatchers.wake() // even after an error, because the set may have been described anyway
 	st, err := h.log.State(ctx, set)
 	if err == nil {
 		d.By = st.By

@@ -178,13 +178,15 @@ func (h *Hub) announce(set string, a changelog.Appended) {
 // memoryKey returns the key that authenticates announcements of this memory.
 func (h *Hub) memoryKey() memoryKey { return memoryKey{h.log.ID(), h.log.Secret()} }
 
-// deleteSet removes a set, and makes its followers read the memory.
+// deleteSet removes a set, makes its followers read the memory, and wakes the watchers of the
+// list of sets.
 func (h *Hub) deleteSet(ctx context.Context, set string) error {
 	err := h.log.Delete(ctx, set)
 	h.pages.invalidate() // even after an error, because the set may have been deleted anyway
 	if t := h.tail(set); t != nil {
 		t.markDeleted()
 	}
+	h.setWatchers.wake()
 	h.announce(set, changelog.Appended{Cursor: feed.Cursor{Micros: time.Now().UnixMicro()}})
 	return err
 }

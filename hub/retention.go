@@ -12,6 +12,9 @@ import (
 // maintain creates the configured sets, applies retention, and frees memory that is idle.
 func (h *Hub) maintain(ctx context.Context) {
 	for _, set := range h.opts.Sets {
+		if _, err := h.log.State(ctx, set); err == nil {
+			continue // makeSet would wake the watchers of the list of sets
+		}
 		if err := h.makeSet(ctx, set, feed.Description{}); err != nil && ctx.Err() == nil {
 			h.opts.Logger.Warn("cannot create configured set", "err", err)
 		}

@@ -1,6 +1,10 @@
 package hub
 
-import "github.com/rshub/rshub/feed"
+import (
+	"sync"
+
+	"github.com/rshub/rshub/feed"
+)
 
 // watchers are functions to be called after each change of what they watch. A pointer
 // identifies each of them. The owner's lock guards the map.
@@ -69,5 +73,34 @@ func (t *tail) noteHead(head feed.Cursor, others bool) {
 	t.head = head
 	if others {
 		t.wakeLocked() // they may wait for entries up to head
+	}
+}
+
+// setWatchers are the watchers of the list of sets.
+type setWatchers struct {
+	mu       sync.Mutex
+	watchers watchers
+}
+
+// wake calls all functions.
+func (w *setWatchers) wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.watchers.wake()
+}
+
+// WatchSets calls wake each time this hub has created, described or deleted a set, until
+// release is called. It also calls wake after a failure, because the memory may have done it
+// anyway. It does not notice what other hubs do. wake must not block and must not call WatchSets
+// or release. It may be called concurrently, and is not called after release returns.
+func (h *Hub) WatchSets(wake func()) (release func()) {
+	w := &h.setWatchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := w.watchers.add(wake)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.watchers, key)
 	}
 }

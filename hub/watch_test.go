@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -184,5 +185,45 @@ func TestWatchRelease(t *testing.T) {
 	release()
 	if mustPublish(t, h, "demo", changes("a", 1)); released.Load() != 0 || remaining.Load() != 1 {
 		t.Errorf("got %d calls after release and %d of the other watcher, want 0 and 1", released.Load(), remaining.Load())
+	}
+}
+
+func TestWatchSets(t *testing.T) {
+	h, log := newHub(t, Options{})
+	wakes := 0
+	release := h.WatchSets(func() { wakes++ })
+	for _, step := range []struct {
+		name string
+		do   func() error
+		wake bool
+	}{
+		{"first publish", func() error { mustPublish(t, h, "a", changes("a", 1)); return nil }, true},
+		{"second publish", func() error { mustPublish(t, h, "a", changes("a", 1)); return nil }, false},
+		{"new description", func() error { return h.Describe(t.Context(), "b", feed.Description{Title: "b"}) }, true},
+		{"another description", func() error { return h.Describe(t.Context(), "b", feed.Description{Title: "B"}) }, true},
+		{"deletion", func() error { return h.Delete(t.Context(), "a") }, true},
+		{"after release", func() error { release(); return h.Delete(t.Context(), "b") }, false},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			wakes = 0
+			if err := step.do(); err != nil || (wakes > 0) != step.wake {
+				t.Errorf("got %d calls of wake, %v, want any: %v", wakes, err, step.wake)
+			}
+		})
+	}
+	if _, err := log.State(t.Context(), "b"); !errors.Is(err, feed.ErrNoSet) {
+		t.Errorf("State() of the deleted set = %v, want ErrNoSet", err)
+	}
+}
+
+// Run reports a configured set only when it creates it.
+func TestWatchSetsOfRun(t *testing.T) {
+	h, _ := newHub(t, Options{Sets: []string{"demo"}})
+	wakes := 0
+	defer h.WatchSets(func() { wakes++ })()
+	for _, want := range []int{1, 1} {
+		if h.maintain(t.Context()); wakes != want {
+			t.Errorf("got %d calls of wake, want %d", wakes, want)
+		}
 	}
 }
