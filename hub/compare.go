@@ -147,8 +147,9 @@ func (t *tail) needsCheck() bool {
 }
 
 // finishCheck applies the head that a check found. If it differs from the tail's head, the
-// followers read the memory. If batches were added since the check started, its result may be
-// older than the batches; finishCheck then ignores it, and requested checks remain requested.
+// followers read the memory. If batches were added since the check started, or a follower read
+// another head, its result may be older; finishCheck then ignores it, and requested checks
+// remain requested.
 //
 // unannounced reports whether the head found by the previous check was never announced. It
 // says nothing about the current head, whose announcement may still arrive. done reports
@@ -156,7 +157,7 @@ func (t *tail) needsCheck() bool {
 func (t *tail) finishCheck(c headCheck, head feed.Cursor) (unannounced, done bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.added != c.added {
+	if t.added != c.added || t.head != c.head {
 		return false, t.requestedChecks == t.finishedChecks
 	}
 	t.finishedChecks = c.requestedChecks
@@ -172,5 +173,6 @@ func (t *tail) finishCheck(c headCheck, head feed.Cursor) (unannounced, done boo
 		t.head = head
 		t.invalidateLocked()
 	}
+	t.confirmed = !head.IsZero()
 	return unannounced, t.requestedChecks == t.finishedChecks
 }

@@ -53,7 +53,7 @@ func TestReceiveAnnouncements(t *testing.T) {
 		{"reordered", []announcement{announcementOf(second), announcementOf(first)}, true, start, 1},
 		{"the first is not the next", []announcement{announcementOf(second)}, true, first.Cursor, -1},
 		{"after the middle", []announcement{announcementOf(first), announcementOf(inside)}, true, start, 1},
-		{"after another entry with the position", []announcement{announcementOf(dated)}, true, start, -1},
+		{"after another entry with the position", []announcement{announcementOf(dated)}, true, dated.After, -1},
 		{"of an earlier history", []announcement{announcementOf(first), announcementOf(second), announcementOf(lost)}, false, second.Cursor, 0},
 		{"without content", []announcement{announcementOf(first), bare(second)}, true, start, 1},
 		{"late, without content", []announcement{announcementOf(first), announcementOf(second), bare(first)}, false, start, 2},

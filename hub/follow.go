@@ -71,11 +71,16 @@ func (h *Hub) Follow(ctx context.Context, set string, after feed.Cursor) iter.Se
 
 // Next returns the batches that Follow would yield first after a cursor, without waiting for
 // new ones: it returns none if nothing follows the cursor yet. It reads at most limit entries
-// from the memory, for at most nextTimeout. The batches are shared and must not be modified.
-// Errors are the same as changelog.Log.Since's.
+// from the memory, for at most nextTimeout. While the set has followers, Next at the end of the
+// log does not read the memory again. The batches are shared and must not be modified. Errors
+// are the same as changelog.Log.Since's.
 func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error) {
-	if t := h.tail(set); t != nil {
-		if batches, ok, _ := t.after(after); ok {
+	t := h.tail(set)
+	var changed <-chan struct{}
+	if t != nil {
+		var batches []*feed.Batch
+		var ok bool
+		if batches, ok, changed = t.after(after); ok {
 			if len(batches) > 0 {
 				h.metrics.hits.Inc()
 			}
@@ -87,6 +92,9 @@ func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, limit int
 	batches, err := h.readMemory(ctx, set, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read set %q after %v: %w", set, after, err)
+	}
+	if t != nil && len(batches) == 0 {
+		t.noteRead(after, changed)
 	}
 	return batches, nil
 }

@@ -27,8 +27,13 @@ const (
 //     never from the word of another hub alone: a follower or a check found head, the hub
 //     appended it, or authentic announcements led from such a head to it, each starting
 //     where the previous one ended.
-//   - A waiting follower has read the memory, or the window, since head or the window last
-//     changed. So no follower waits for entries up to head.
+//   - If confirmed is true, head is not zero, nothing followed it when the hub learned of it,
+//     and since then this hub has appended or deleted nothing that head does not reflect. After
+//     an append with an unknown outcome, confirmed is false until the memory has been read. If
+//     the window has batches, confirmed is true.
+//   - A waiting follower is at a confirmed head, or it has read the memory or the window since
+//     head last changed, or confirmed became false. So no follower waits for entries up to
+//     head.
 //   - An announcement that does not fit the state of the tail requests a check. Hub.watchHeads
 //     then compares the tail with the memory, and repeats that until nothing was added
 //     during a check. It also checks at each tick, without a request. The result of a check
@@ -40,6 +45,7 @@ type tail struct {
 
 	mu           sync.Mutex
 	head         feed.Cursor   // end of the set's log; zero if not yet known or the set does not exist
+	confirmed    bool          // whether a follower at head need not read the memory
 	window       []*feed.Batch // recent batches
 	batchSizes   []int         // size of each batch in window
 	windowBytes  int           // sum of batchSizes
@@ -47,7 +53,7 @@ type tail struct {
 	changed      chan struct{} // closed and replaced when head or the window changes
 	watchers     watchers      // called when changed is closed
 
-	added           uint64 // number of batches added, plus deletions of the set
+	added           uint64 // number of batches added, deletions, and appends with an unknown outcome
 	addedAtShrink   uint64 // value of added at the last shrinkIdle
 	requestedChecks uint64 // number of requested checks of the memory
 	finishedChecks  uint64 // number of those requests that were served
@@ -57,22 +63,19 @@ type tail struct {
 	newestAnnounced feed.Cursor  // newest entry that was added, announced, or found by the first check
 }
 
-// after returns the batches in the window after a cursor. ok is false if the window does not
-// contain the cursor; the caller must then read the memory. changed is closed at the next
-// change after this call.
+// after returns the batches in the window after a cursor; none if the cursor is head. ok is
+// false if neither head nor the window tells what follows the cursor; the caller must then read
+// the memory. changed is closed at the next change after this call.
 //
 // The returned slice shares its array with other followers. That is safe because the window
 // only grows at its end or is replaced.
 func (t *tail) after(cursor feed.Cursor) (batches []*feed.Batch, ok bool, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := len(t.window)
-	if n == 0 {
-		return nil, false, t.changed
-	}
-	if t.window[n-1].Cursor == cursor {
+	if t.confirmed && cursor == t.head {
 		return nil, true, t.changed
 	}
+	n := len(t.window)
 	i := sort.Search(n, func(i int) bool { return t.window[i].After.Position >= cursor.Position })
 	if i == n || t.window[i].After != cursor {
 		return nil, false, t.changed
@@ -111,7 +114,7 @@ func (t *tail) addLocked(b *feed.Batch) {
 	}
 	size := b.Size()
 	t.window, t.batchSizes, t.windowBytes = append(t.window, b), append(t.batchSizes, size), t.windowBytes+size
-	t.head = b.Cursor
+	t.head, t.confirmed = b.Cursor, true
 	t.noteAnnouncedLocked(b.Cursor)
 	t.added++
 }
@@ -143,10 +146,11 @@ func (t *tail) evictLocked(maxBytes int) {
 	}
 }
 
-// invalidate empties the window and makes every follower read the memory.
+// invalidate makes every follower read the memory, because this hub may have appended something.
 func (t *tail) invalidate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.added++ // invalidates a check in progress, which may have found the log without it
 	t.invalidateLocked()
 }
 
@@ -160,14 +164,18 @@ func (t *tail) markDeleted() {
 	t.invalidateLocked()
 }
 
-// invalidateLocked is invalidate for callers that hold mu.
+// invalidateLocked empties the window and wakes the followers. The caller must hold mu.
 func (t *tail) invalidateLocked() {
 	t.clearLocked()
 	t.wakeLocked()
 }
 
-// clearLocked empties the window without waking followers. The caller must hold mu.
-func (t *tail) clearLocked() { t.window, t.batchSizes, t.windowBytes, t.droppedBytes = nil, nil, 0, 0 }
+// clearLocked empties the window without waking followers. head is no longer confirmed. The
+// caller must hold mu.
+func (t *tail) clearLocked() {
+	t.window, t.batchSizes, t.windowBytes, t.droppedBytes = nil, nil, 0, 0
+	t.confirmed = false
+}
 
 // wakeLocked wakes all followers: those that wait in Hub.Follow for changed to be closed, and
 // the watchers. The caller must hold mu.
@@ -186,15 +194,21 @@ func (t *tail) noteAnnouncedLocked(c feed.Cursor) {
 
 // noteRead notes that a follower has read the memory up to the end of the log. changed is the
 // channel that after returned before the read. noteRead returns the channel for which the
-// follower must wait.
+// follower must wait. If changed has been closed since, end may be outdated; noteRead then
+// returns changed, so that the follower reads again.
 func (t *tail) noteRead(end feed.Cursor, changed <-chan struct{}) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.head.IsZero() || end.IsZero() {
-		return changed // head may be later than end; if it is wrong, a check corrects it
+	switch {
+	case changed != t.changed || end.IsZero():
+		return changed
+	case t.confirmed || end.Micros < t.head.Micros: // if head is wrong, a check corrects it
+	case end == t.head:
+		t.confirmed = true
+	default:
+		t.head, t.confirmed = end, true
+		t.wakeLocked() // other followers may wait for entries up to end
 	}
-	t.head = end
-	t.wakeLocked() // other followers may wait for entries up to end
 	return t.changed
 }
 

@@ -70,7 +70,7 @@ func (t *tail) noteHead(head feed.Cursor, others bool) {
 	if !t.head.IsZero() || t.added > 0 || head.IsZero() {
 		return // head may be from before a deletion or an append; if the tail's head is wrong, a check corrects it
 	}
-	t.head = head
+	t.head, t.confirmed = head, true
 	if others {
 		t.wakeLocked() // they may wait for entries up to head
 	}
