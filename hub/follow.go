@@ -167,8 +167,8 @@ func (h *Hub) detach(set string, t *tail) {
 // Behind returns how far a follower at a cursor is behind the end of the log that this hub
 // knows: the number of changes after the cursor, and the datetime of the oldest of them in
 // microseconds since the epoch. It does not read the memory. If the oldest change is not in
-// the window of recent batches, Behind returns the datetime of the cursor itself, which is
-// earlier. If the set has no followers, Behind returns 0 changes.
+// the window of recent batches, Behind returns an earlier datetime, such as the cursor's.
+// If the set has no followers, Behind returns 0 changes.
 func (h *Hub) Behind(set string, after feed.Cursor) (changes uint64, oldest int64) {
 	t := h.tail(set)
 	if t == nil {

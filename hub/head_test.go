@@ -20,6 +20,10 @@ func TestAfterAtHead(t *testing.T) {
 		_, _, changed := tail.after(end)
 		tail.noteRead(end, changed)
 	}
+	shrink := func(tail *tail) {
+		tail.shrinkIdle()
+		tail.shrinkIdle()
+	}
 	for _, tt := range []struct {
 		name   string
 		before func(*tail)
@@ -39,9 +43,13 @@ func TestAfterAtHead(t *testing.T) {
 		{"check finds no set", func(tail *tail) { read(tail, head); tail.check(feed.Cursor{}) }, head, false},
 		{"at the head of a check", func(tail *tail) { read(tail, head); tail.check(b.Cursor) }, b.Cursor, true},
 		{"append", func(tail *tail) { tail.add([]*feed.Batch{b}) }, b.Cursor, true},
+		{"append, idle", func(tail *tail) { tail.add([]*feed.Batch{b}); shrink(tail) }, b.Cursor, true},
+		{"append, idle, earlier cursor", func(tail *tail) { tail.add([]*feed.Batch{b}); shrink(tail) }, head, false},
 		{"append after a gap", func(tail *tail) { read(tail, head); tail.add([]*feed.Batch{later}) }, head, false},
+		{"announcement, idle", func(tail *tail) { read(tail, head); tail.receive(announcementOf(b)); shrink(tail) }, b.Cursor, true},
 		{"unknown append", func(tail *tail) { read(tail, head); tail.invalidate() }, head, false},
 		{"unknown append after an append", func(tail *tail) { tail.add([]*feed.Batch{b}); tail.invalidate() }, b.Cursor, false},
+		{"unknown append, idle", func(tail *tail) { tail.add([]*feed.Batch{b}); tail.invalidate(); shrink(tail) }, b.Cursor, false},
 		{"unknown append, read", func(tail *tail) { read(tail, head); tail.invalidate(); read(tail, head) }, head, true},
 		{"unknown append, later read", func(tail *tail) { read(tail, head); tail.invalidate(); read(tail, b.Cursor) }, b.Cursor, true},
 		{"unknown append, earlier read", func(tail *tail) { read(tail, b.Cursor); tail.invalidate(); read(tail, head) }, head, false},
@@ -106,6 +114,8 @@ func TestNextAtIdleTail(t *testing.T) {
 		{"known head", func() {}, 0, 0, nil},
 		{"append", func() { mustPublish(t, h, "demo", changes("b", 1)) }, 1, 0, nil},
 		{"window", func() {}, 0, 0, nil},
+		{"active", tail.shrinkIdle, 0, 0, nil},
+		{"idle", tail.shrinkIdle, 0, 0, nil},
 		{"check", func() { tail.check(head) }, 0, 0, nil},
 		{"unknown append", func() {
 			log.onAppend = func(ctx context.Context, publishes []changelog.Publish) error {

@@ -14,7 +14,6 @@ import (
 const (
 	maxWindowBatches = 1024
 	maxWindowBytes   = 4 << 20
-	idleWindowBytes  = 64 << 10 // limit for a set without recent appends
 )
 
 // A tail is the end of a set's log while the set has followers: a gapless window of recent
@@ -50,6 +49,7 @@ type tail struct {
 	batchSizes   []int         // size of each batch in window
 	windowBytes  int           // sum of batchSizes
 	droppedBytes int           // bytes of evicted batches that the backing array of window may still reference
+	idleStart    feed.Cursor   // first entry of the last window that was dropped because it was idle, for lag; zero if unknown
 	changed      chan struct{} // closed and replaced when head or the window changes
 	watchers     watchers      // called when changed is closed
 
@@ -102,7 +102,7 @@ func (t *tail) add(batches []*feed.Batch) (contiguous bool) {
 	if !contiguous {
 		t.requestedChecks++
 	}
-	t.evictLocked(maxWindowBytes)
+	t.evictLocked()
 	t.wakeLocked()
 	return contiguous
 }
@@ -119,27 +119,28 @@ func (t *tail) addLocked(b *feed.Batch) {
 	t.added++
 }
 
-// shrinkIdle shrinks the window if nothing was added since the last call. Many sets may have
-// followers while only few of them change.
+// shrinkIdle drops the window if nothing was added since the last call. Many sets may have
+// followers while only few of them change. Followers at head do not need the window.
 func (t *tail) shrinkIdle() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.added == t.addedAtShrink {
-		t.evictLocked(idleWindowBytes)
+	if t.added == t.addedAtShrink && len(t.window) > 0 {
+		t.idleStart = t.window[0].Entries[0].Cursor
+		t.dropWindowLocked()
 	}
 	t.addedAtShrink = t.added
 }
 
-// evictLocked evicts the oldest batches of a window that has more than maxBytes bytes, or too
-// many batches. It always leaves the newest batch. The caller must hold mu.
-func (t *tail) evictLocked(maxBytes int) {
+// evictLocked evicts the oldest batches of a window that has too many batches or bytes. It
+// always leaves the newest batch. The caller must hold mu.
+func (t *tail) evictLocked() {
 	drop := 0
-	for ; len(t.window)-drop > 1 && (len(t.window)-drop > maxWindowBatches || t.windowBytes > maxBytes); drop++ {
+	for ; len(t.window)-drop > 1 && (len(t.window)-drop > maxWindowBatches || t.windowBytes > maxWindowBytes); drop++ {
 		t.windowBytes -= t.batchSizes[drop]
 		t.droppedBytes += t.batchSizes[drop]
 	}
 	t.window, t.batchSizes = t.window[drop:], t.batchSizes[drop:]
-	if t.droppedBytes > maxBytes {
+	if t.droppedBytes > maxWindowBytes {
 		// Followers hold slices of the array, so its elements cannot be cleared. Copy the
 		// window, so that the old array is freed when the followers are done with it.
 		t.window, t.batchSizes, t.droppedBytes = slices.Clone(t.window), slices.Clone(t.batchSizes), 0
@@ -173,8 +174,13 @@ func (t *tail) invalidateLocked() {
 // clearLocked empties the window without waking followers. head is no longer confirmed. The
 // caller must hold mu.
 func (t *tail) clearLocked() {
+	t.dropWindowLocked()
+	t.confirmed, t.idleStart = false, feed.Cursor{}
+}
+
+// dropWindowLocked drops all batches. The caller must hold mu.
+func (t *tail) dropWindowLocked() {
 	t.window, t.batchSizes, t.windowBytes, t.droppedBytes = nil, nil, 0, 0
-	t.confirmed = false
 }
 
 // wakeLocked wakes all followers: those that wait in Hub.Follow for changed to be closed, and
@@ -220,6 +226,9 @@ func (t *tail) lag(after feed.Cursor) (changes uint64, oldest int64) {
 		return 0, 0
 	}
 	oldest = cmp.Or(after.Micros, t.head.Micros) // the zero cursor of a set that did not exist has no datetime
+	if !t.idleStart.IsZero() && after.Position+1 >= t.idleStart.Position {
+		oldest = max(oldest, t.idleStart.Micros)
+	}
 	n := len(t.window)
 	i := sort.Search(n, func(i int) bool { return t.window[i].Cursor.Position > after.Position })
 	if i < n && t.window[i].After.Position <= after.Position {
@@ -249,7 +258,7 @@ func (t *tail) receive(a announcement) (contiguous bool) {
 		for _, b := range a.batch.Split() { // a few compressed blocks can decode to a large batch
 			t.addLocked(b)
 		}
-		t.evictLocked(maxWindowBytes)
+		t.evictLocked()
 		t.wakeLocked()
 		return true
 	}

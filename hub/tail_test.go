@@ -256,39 +256,6 @@ func TestWindowBounds(t *testing.T) {
 	}
 }
 
-// The window of an idle set shrinks to its newest batches without affecting the followers.
-func TestIdleWindowShrinks(t *testing.T) {
-	h, _ := newHub(t, Options{})
-	begin := mustPublish(t, h, "demo", changes("a", 1)).Cursor
-	r := startFollower(t, h, "demo", begin)
-	waitFollowers(h, "demo", 1)
-	at := begin
-	for range 40 {
-		at = mustPublish(t, h, "demo", changes("b", 1000)).Cursor
-		r.readTo(t, at)
-	}
-	tail := h.tail("demo")
-	h.maintain(t.Context())
-	if tail.windowBytes < maxWindowBytes/2 {
-		t.Errorf("the window of an active set has %d bytes", tail.windowBytes)
-	}
-	last := mustPublish(t, h, "demo", changes("c", 10))
-	r.readTo(t, last.Cursor)
-	h.maintain(t.Context())
-	h.maintain(t.Context())
-	if tail.windowBytes > idleWindowBytes || cap(tail.window) > 100 {
-		t.Errorf("the window of an idle set has %d bytes and capacity for %d batches", tail.windowBytes, cap(tail.window))
-	}
-	if _, oldest := h.Behind("demo", at); oldest != last.Cursor.Micros-9 {
-		t.Errorf("Behind(%v): oldest = %d", at, oldest)
-	}
-	next := mustPublish(t, h, "demo", changes("d", 1)).Cursor
-	if got := r.readTo(t, next); len(got) != 1 || got[0].After != last.Cursor {
-		t.Errorf("got %d batches after %v", len(got), got[0].After)
-	}
-	closeReaders(t, r)
-}
-
 // After a gap the window starts from scratch. Followers before the gap read the memory.
 func TestWindowGap(t *testing.T) {
 	log := newTailLog()
