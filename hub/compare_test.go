@@ -201,6 +201,7 @@ func TestSetRecreatedWithEarlierDatetimes(t *testing.T) {
 func withBus(t *testing.T, o Options) (*Hub, *testLog, *Bus) {
 	bus := &Bus{opts: NATSOptions{Logger: slog.New(slog.DiscardHandler)}, queue: make(chan queuedAppend, maxQueuedAppends)}
 	bus.metrics = newBusMetrics(prometheus.NewRegistry(), func() bool { return false })
+	bus.subscriptions = newSubscriptions("rshub", bus.opts.Logger, bus.metrics.received.Inc)
 	o.Bus = bus
 	h, log := newHub(t, o)
 	log.secret = "secret"

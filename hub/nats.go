@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +34,8 @@ type Bus struct {
 	opts    NATSOptions
 	metrics *busMetrics
 
+	subscriptions *subscriptions
+
 	// Fields set by the callbacks of nats.go.
 	connected      atomic.Bool
 	connectedLate  atomic.Bool           // whether the first attempt to connect failed; set by ConnectNATS
@@ -43,7 +44,7 @@ type Bus struct {
 	queue       chan queuedAppend // appends to be announced, in order; received by runSender
 	queuedBytes atomic.Int64      // bytes of the blocks in queue
 	done        chan struct{}     // closed by Close
-	wg          sync.WaitGroup    // goroutines of runSender and subscribe
+	wg          sync.WaitGroup    // goroutines of runSender and subscriptions.run
 }
 
 // A queuedAppend is an append to a set that is waiting to be announced.
@@ -86,6 +87,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 	}
 	b := &Bus{opts: o, queue: make(chan queuedAppend, maxQueuedAppends), done: make(chan struct{})}
 	b.metrics = newBusMetrics(o.Metrics, b.connected.Load)
+	b.subscriptions = newSubscriptions(o.Prefix, o.Logger, b.metrics.received.Inc)
 	options := []nats.Option{
 		nats.Name(o.Name),
 		nats.NoEcho(), // a hub wakes its own followers directly
@@ -150,6 +152,7 @@ func ConnectNATS(servers string, o NATSOptions) (*Bus, error) {
 		o.Logger.Warn("cannot connect to NATS yet; retrying", "err", nc.LastError())
 	}
 	b.wg.Go(b.runSender)
+	b.wg.Go(func() { b.subscriptions.run(nc, b.done) })
 	return b, nil
 }
 
@@ -168,12 +171,6 @@ func (b *Bus) Check() error {
 		return nil
 	}
 	return errors.New("not connected to NATS: changes from other hubs arrive late")
-}
-
-// subject returns the NATS subject of a set's announcements. A dot separates the tokens of a
-// subject, so the dots in a set's name are replaced by "~".
-func (b *Bus) subject(set string) string {
-	return b.opts.Prefix + ".changes." + strings.ReplaceAll(set, ".", "~")
 }
 
 // announce tells the other hubs about an append. An append without blocks only tells them to
@@ -236,7 +233,7 @@ func (b *Bus) publish(o queuedAppend) error {
 		maxPayload = 1 << 20 // default of NATS, before the server has sent its limit
 	}
 	for _, a := range encodeAnnouncements(o.key, o.set, o.appended, maxPayload) {
-		if err := b.nc.Publish(b.subject(o.set), a); err != nil {
+		if err := b.nc.Publish(b.subscriptions.subject(o.set), a); err != nil {
 			return err
 		}
 		b.metrics.sent.Inc()
@@ -244,26 +241,11 @@ func (b *Bus) publish(o queuedAppend) error {
 	return nil
 }
 
-// subscribe calls receive with each message about a set, one at a time, until cancel is
-// called. Any client of NATS can send such a message. Neither subscribe nor cancel blocks. A
-// failure is only logged: Hub.checkHeads finds unannounced changes.
+// subscribe calls receive with each message about a set until cancel is called. Any client of
+// NATS can send such a message. The calls are in the order of arrival, except that messages may
+// be repeated, reordered and concurrent while the Bus changes its subscriptions. A set has at
+// most one receiver. Neither subscribe nor cancel blocks.
 func (b *Bus) subscribe(set string, receive func(message []byte)) (cancel func()) {
-	subscribed := make(chan *nats.Subscription, 1)
-	b.wg.Go(func() {
-		sub, err := b.nc.Subscribe(b.subject(set), func(m *nats.Msg) {
-			b.metrics.received.Inc()
-			receive(m.Data)
-		})
-		if err != nil {
-			b.opts.Logger.Warn("cannot subscribe to announcements", "set", set, "err", err)
-		}
-		subscribed <- sub
-	})
-	return sync.OnceFunc(func() {
-		b.wg.Go(func() {
-			if sub := <-subscribed; sub != nil {
-				_ = sub.Unsubscribe() // fails only if the connection is closed
-			}
-		})
-	})
+	b.subscriptions.add(set, receive)
+	return func() { b.subscriptions.remove(set) }
 }
