@@ -379,3 +379,45 @@ func TestCheckHeadsSkipsDamagedSet(t *testing.T) {
 		closeReaders(t, readers["bad"], readers["good"])
 	})
 }
+
+// Each check of thousands of sets reads the memory once, and finds the changed ones.
+func TestCheckHeadsReadsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sets, existing, changed = 3_000, 20, 5
+		h, log := newHub(t, Options{PollInterval: 2 * time.Second})
+		set := func(i int) string { return fmt.Sprint("set-", i) }
+		wakes := make([]int, sets)
+		for i := range sets {
+			if i < existing {
+				mustPublish(t, h, set(i), changes("a", 1))
+			}
+			defer h.Watch(set(i), func() { wakes[i]++ })()
+		}
+		stop := runHub(t, h)
+		defer stop()
+		time.Sleep(3 * time.Second) // the first check finds the heads
+		synctest.Wait()
+		clear(wakes)
+		checks, reads := 0, 0
+		log.mu.Lock()
+		log.onSets = func(states []feed.State, err error) ([]feed.State, error) { checks++; return states, err }
+		log.onState = func(string) error { reads++; return nil }
+		log.onSince = func() error { reads++; return nil }
+		log.mu.Unlock()
+		for i := range changed {
+			if _, err := log.Append(t.Context(), set(i), changelog.Publish{Changes: changes("b", 1)}); err != nil { // by another hub
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if checks != 2 || reads != 0 {
+			t.Errorf("got %d reads of all states and %d others in two checks, want 2 and 0", checks, reads)
+		}
+		for i, n := range wakes {
+			if want := i < changed; (n == 1) != want || n > 1 {
+				t.Errorf("%s: got %d calls of wake, want one: %v", set(i), n, want)
+			}
+		}
+	})
+}
