@@ -38,6 +38,16 @@ func (s *StartFinder) Find(ctx context.Context, set, since string) (*feed.Batch,
 	if !made && !(errors.Is(err, feed.ErrNoSet) && s.Waits(set)) {
 		return nil, err
 	}
+	return s.FindIn(ctx, set, state, made, since)
+}
+
+// FindIn is like Find for a set in a state that the caller has read. made reports whether the set
+// exists; otherwise the state is ignored, and the client may follow the set anyway.
+func (s *StartFinder) FindIn(ctx context.Context, set string, state feed.State, made bool, since string) (*feed.Batch, error) {
+	if !made {
+		state = feed.State{}
+	}
+	var err error
 	cur := state.Head // zero in a set that does not exist yet, so that all its changes follow
 	switch since {
 	case "", "now":

@@ -121,7 +121,7 @@ func (c *conn) waiting() (context.Context, context.CancelFunc) {
 
 // write writes a chunk, and then pending control frames.
 func (c *conn) write(ch *chunk) error {
-	n, err := c.push(ch.buf)
+	n, err := push(c, c.nc, c.server.opts.WriteTimeout, ch.buf)
 	var t tally
 	ch.tally(&t, 0, n)
 	c.server.count(c.key.kind(), c.key.set, &t)
@@ -146,15 +146,24 @@ func (c *conn) moveTo(cursor, told feed.Cursor) {
 	c.cursor, c.lastSent = cursor, told
 }
 
-// finish writes the rest of a frame. A client that is too slow gets the same time once more,
+// A writer writes to a connection whose client may be slow.
+type writer interface {
+	// setDeadline sets the deadline of the next write to d from now. It reports whether the
+	// deadline is final, because the connection is leaving; it may then be earlier.
+	setDeadline(d time.Duration) (last bool)
+	// noteActivity notes that the client has accepted data.
+	noteActivity()
+}
+
+// finish writes the rest of a frame to nc. A client that is too slow gets the same time once more,
 // because it can be notified only at the end of a frame. The error is then errTooSlow, or
 // errStuck if that time was not enough.
-func (c *conn) finish(parts ...[]byte) (slow error) {
+func finish(w writer, nc net.Conn, timeout time.Duration, parts ...[]byte) (slow error) {
 	for _, p := range parts {
-		n, err := c.push(p)
+		n, err := push(w, nc, timeout, p)
 		if errors.Is(err, errTooSlow) && slow == nil {
 			slow = err
-			_, err = c.push(p[n:])
+			_, err = push(w, nc, timeout, p[n:])
 		}
 		if errors.Is(err, errTooSlow) {
 			return errStuck
@@ -166,26 +175,29 @@ func (c *conn) finish(parts ...[]byte) (slow error) {
 	return slow
 }
 
-// push writes p. A client that accepts nothing for the write timeout is too slow. The kernel
+// push writes p to nc. A client that accepts nothing for the timeout is too slow. The kernel
 // wakes a writer only when a third of its buffer is free, so push retries after half of the
 // timeout. On a fragile connection a write cannot be retried, so each write is short and has
 // the whole timeout.
-func (c *conn) push(p []byte) (n int, err error) {
-	fragile := c.fragile()
+func push(w writer, nc net.Conn, timeout time.Duration, p []byte) (n int, err error) {
+	fragile := isFragile(nc)
+	if !fragile {
+		timeout /= 2
+	}
 	for idle := 0; n < len(p); {
-		last := c.setDeadline(fragile)
+		last := w.setDeadline(timeout)
 		piece := p[n:]
 		if fragile {
 			piece = piece[:min(len(piece), pieceSize)]
 		}
-		m, err := c.nc.Write(piece)
+		m, err := nc.Write(piece)
 		n += m
 		switch {
 		case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 			return n, err
 		case m > 0:
 			idle = 0
-			c.noteActivity()
+			w.noteActivity()
 		default:
 			idle++
 		}
@@ -196,17 +208,15 @@ func (c *conn) push(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// setDeadline sets the deadline of the next write. It reports whether the deadline is final,
-// because c is leaving.
-func (c *conn) setDeadline(fragile bool) (last bool) {
+func (c *conn) finish(parts ...[]byte) error {
+	return finish(c, c.nc, c.server.opts.WriteTimeout, parts...)
+}
+
+// setDeadline implements writer.
+func (c *conn) setDeadline(d time.Duration) (last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	d := c.server.opts.WriteTimeout
-	if !fragile {
-		d /= 2
-	}
-	last = c.state == leaving
-	if last {
+	if last = c.state == leaving; last {
 		d = lingering
 	}
 	_ = c.nc.SetWriteDeadline(time.Now().Add(d))

@@ -286,3 +286,12 @@ func (c *conn) end() {
 	s.mu.Unlock()
 	s.metrics.closed[c.key.kind()][why].Inc()
 }
+
+// census implements connection.
+func (c *conn) census(look func(k kind, set string, cursor feed.Cursor)) {
+	c.mu.Lock()
+	c.passLocked()
+	cursor := c.cursor
+	c.mu.Unlock()
+	look(c.key.kind(), c.key.set, cursor)
+}

@@ -24,6 +24,10 @@ type hub interface {
 	Retain(set string) (release func())
 	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
 	Waits(set string) bool
+	Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error)
+	Watch(set string, wake func()) (release func())
+	NoteHead(set string, head feed.Cursor)
+	WatchSets(wake func()) (release func())
 }
 
 func (silentLog) State(context.Context, string) (feed.State, error) {

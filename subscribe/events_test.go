@@ -253,6 +253,8 @@ func newScript(t *testing.T, f *script) *site {
 	})
 }
 
+func (f *script) Sets(context.Context, ...string) ([]feed.State, error) { return nil, nil }
+
 func (f *script) Follow(ctx context.Context, _ string, _ feed.Cursor) iter.Seq2[[]*feed.Batch, error] {
 	return func(yield func([]*feed.Batch, error) bool) {
 		for {

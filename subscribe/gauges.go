@@ -50,11 +50,7 @@ func (s *Server) census(add func(k kind, set string, changes uint64, lag time.Du
 		add(k, set, changes, lag)
 	}
 	for _, c := range s.conns() {
-		c.mu.Lock()
-		c.passLocked()
-		cursor := c.cursor
-		c.mu.Unlock()
-		look(c.key.kind(), c.key.set, cursor)
+		c.census(look)
 	}
 	for _, p := range others {
 		look(byLongPoll, p.set, *p.cursor.Load())

@@ -18,7 +18,7 @@ func (s *Server) Run(ctx context.Context) {
 	tick := time.NewTicker(max(s.opts.Heartbeat/wheelSlots, time.Millisecond))
 	defer tick.Stop()
 	var w directWriter
-	var conns []*conn
+	var conns []connection
 	for i := 0; ; i = (i + 1) % wheelSlots {
 		select {
 		case <-tick.C:

@@ -80,6 +80,10 @@ func newSite(t testing.TB, o settings) *site {
 	mux.HandleFunc("/sets/{set}/changes", func(w http.ResponseWriter, r *http.Request) {
 		serve(s.server, w, r, r.PathValue("set"))
 	})
+	mux.HandleFunc("/changes", func(w http.ResponseWriter, r *http.Request) {
+		a := problem.Adapter{Logger: slog.New(slog.DiscardHandler)}
+		a.Handle(func(w http.ResponseWriter, r *http.Request) error { return s.server.ServeSession(w, r, nil) })(w, r)
+	})
 	s.http.Config.Handler = mux
 	s.http.Start()
 	ctx, stop := context.WithCancel(context.Background())

@@ -18,21 +18,23 @@ func (c *conn) findSocket() {
 	}
 }
 
-// fragile reports whether a single write timeout makes c unusable, as over TLS and HTTP/2.
-func (c *conn) fragile() bool {
-	switch c.nc.(type) {
+// isFragile reports whether a single write timeout makes nc unusable, as over TLS and HTTP/2.
+func isFragile(nc net.Conn) bool {
+	switch nc.(type) {
 	case *tls.Conn, *response:
 		return true
 	}
 	return false
 }
 
-// closeSocket closes c's socket. It does not block: over TLS it sends no closing alert, which could wait
-// for a client that accepts nothing.
-func (c *conn) closeSocket() {
-	var below net.Conn = c.nc
-	if secure, ok := c.nc.(*tls.Conn); ok {
-		below = secure.NetConn()
+// closeSocket closes c's socket without blocking.
+func (c *conn) closeSocket() { closeSocket(c.nc) }
+
+// closeSocket closes the socket of nc. It does not block: over TLS it sends no closing alert, which
+// could wait for a client that accepts nothing.
+func closeSocket(nc net.Conn) {
+	if secure, ok := nc.(*tls.Conn); ok {
+		nc = secure.NetConn()
 	}
-	_ = below.Close()
+	_ = nc.Close()
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/limit"
 	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/resourcesync"
@@ -42,11 +43,25 @@ type Follower interface {
 	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
 	// Waits reports whether a set that does not exist yet can be followed.
 	Waits(set string) bool
+
+	// Next returns the batches that Follow yields first, without waiting for any. It reads at most
+	// limit entries from the log.
+	Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error)
+	// Watch calls wake whenever the log of a set may have changed, until release is called. wake
+	// must not block. If a call of Next after Watch misses a change, wake is called after it.
+	Watch(set string, wake func()) (release func())
+	// NoteHead tells that the caller has read in the memory, after its call of Watch, that the log
+	// of a set ends at head.
+	NoteHead(set string, head feed.Cursor)
+	// WatchSets calls wake when this hub has created, described or deleted a set, until release is
+	// called. wake must not block.
+	WatchSets(wake func()) (release func())
 }
 
 // A Memory is the part of changelog.Log that finds starting points and reads pages.
 type Memory interface {
 	State(ctx context.Context, set string) (feed.State, error)
+	Sets(ctx context.Context, names ...string) ([]feed.State, error)
 	Since(ctx context.Context, set string, after feed.Cursor, limit int) (*feed.Batch, error)
 	Seek(ctx context.Context, set string, micros int64) (feed.Cursor, error)
 }
@@ -94,6 +109,11 @@ type Rights interface {
 	// WhileFollowing calls end once, with the reason, when the caller of ctx may no longer
 	// follow a set. After release it does not call end. end must not block.
 	WhileFollowing(ctx context.Context, set string, end func(why error)) (release func())
+	// WhileConnected calls changed with a function that reports whether the caller of ctx may
+	// follow a set: first before it returns, and again when the results may have changed for
+	// another reason than the state of the set. It calls end once, with the reason, when the token
+	// of the caller is no longer valid. After release it calls neither. Both must not block.
+	WhileConnected(ctx context.Context, changed func(mayFollow func(feed.State) bool), end func(why error)) (release func())
 }
 
 // Deliveries counts what followers receive.
@@ -119,12 +139,15 @@ type Server struct {
 	wg       sync.WaitGroup // all goroutines
 	requests sync.WaitGroup // requests in progress
 
+	topics   topics
+	setWatch setWatch
+
 	mu       sync.Mutex
 	closing  bool // set by Shutdown; the wait groups and the fields below then no longer grow
 	groups   map[groupKey]*group
-	wheel    [wheelSlots]map[*conn]struct{} // all conns, by the time of their heartbeats
-	progress map[*progress]struct{}         // progress of long polls
-	next     int                            // slot and shard of the next connection
+	wheel    [wheelSlots]map[connection]struct{} // all connections, by the time of their heartbeats
+	progress map[*progress]struct{}              // progress of long polls
+	next     int                                 // slot and shard of the next connection
 }
 
 // New returns a Server. The caller must call Run for heartbeats, and Shutdown at the end.
@@ -150,8 +173,10 @@ func New(f Follower, m Memory, o Options) *Server {
 	}
 	s.startFinder = changelog.StartFinder{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.topics = topics{server: s, bySet: map[string]*topic{}, wakeup: backoff.NewWakeup()}
+	s.setWatch = setWatch{server: s, sessions: map[*session]struct{}{}, wakeup: backoff.NewWakeup()}
 	for i := range s.wheel {
-		s.wheel[i] = map[*conn]struct{}{}
+		s.wheel[i] = map[connection]struct{}{}
 	}
 	s.opts.Messages = slices.Clone(o.Messages)
 	for i, f := range o.Messages {
@@ -190,16 +215,8 @@ func (s *Server) Wants(r *http.Request) bool {
 // ended. If Serve returns an error, it has written nothing, and the caller must respond. The
 // caller must have checked that the client may follow the set.
 func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error {
-	s.mu.Lock()
-	closing := s.closing
-	if !closing {
-		s.requests.Add(1)
-	}
-	s.mu.Unlock()
-	if closing {
-		p := problem.New(http.StatusServiceUnavailable, "stopping", "the hub is stopping; reconnect with your cursor")
-		p.RetryAfter = 1
-		return p
+	if err := s.startRequest(); err != nil {
+		return err
 	}
 	defer s.requests.Done()
 	w.Header().Add("Vary", "Accept")
@@ -220,6 +237,20 @@ func (s *Server) Serve(w http.ResponseWriter, r *http.Request, set string) error
 	default:
 		return s.servePoll(w, r, set)
 	}
+}
+
+// startRequest counts a request in progress, unless the server is closing. The caller must call
+// requests.Done.
+func (s *Server) startRequest() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		p := problem.New(http.StatusServiceUnavailable, "stopping", "the hub is stopping; reconnect with your cursor")
+		p.RetryAfter = 1
+		return p
+	}
+	s.requests.Add(1)
+	return nil
 }
 
 // watchRights calls end when the client of ctx may no longer follow a set, until release is called.
@@ -272,8 +303,21 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
+// A connection is a *conn or a *session.
+type connection interface {
+	// heartbeat sends a heartbeat, or closes the connection of a client that has been silent for
+	// longer than patience.
+	heartbeat(w *directWriter, patience time.Duration)
+	// goodbye closes the connection with a code and a text. It does not block.
+	goodbye(code int, text string)
+	// closeSocket closes the connection immediately.
+	closeSocket()
+	// census calls look for each set that the connection follows, with the client's cursor.
+	census(look func(k kind, set string, cursor feed.Cursor))
+}
+
 // conns returns all WebSockets and event streams.
-func (s *Server) conns() (conns []*conn) {
+func (s *Server) conns() (conns []connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, slot := range s.wheel {
