@@ -44,6 +44,9 @@ func (b Base) Topic(set string) string { return b.TopicIn(set, "") }
 // name of the document with the newest changes. If form is empty, TopicIn returns the Topic.
 func (b Base) TopicIn(set, form string) string { return b.Document(set, cmp.Or(form, "changes")) }
 
+// Changes returns the URL of the WebSocket that follows any number of sets.
+func (b Base) Changes() string { return string(b) + "/changes" }
+
 // WebSocket returns the topic with the scheme ws or wss. It must never be used as a loc: clients
 // that follow the locs of a Capability List fail on this scheme.
 func (b Base) WebSocket(set string) string { return "ws" + strings.TrimPrefix(b.Topic(set), "http") }

@@ -81,7 +81,7 @@ type session struct {
 // returns an error, it has written nothing, and the caller must respond. ended is called at the end of
 // the connection with the highest number of sets that the client followed at a time; it may be nil.
 func (s *Server) ServeSession(w http.ResponseWriter, r *http.Request, ended func(sets int)) error {
-	if err := problem.RequireRead(r, "GET"); err != nil {
+	if err := problem.RequireRead(r, "GET, HEAD"); err != nil {
 		return err
 	}
 	if err := s.startRequest(); err != nil {

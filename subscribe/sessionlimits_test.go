@@ -293,7 +293,7 @@ func TestSessionHandshake(t *testing.T) {
 	handshake := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-Websocket-Version", "13"}
 	s.refused(url, http.StatusBadRequest, "rs.json+zstd", append(handshake, "Sec-Websocket-Protocol", "rs.xml")...)
 	resp, body := s.do(http.MethodPost, url)
-	if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET" {
+	if resp.StatusCode != http.StatusMethodNotAllowed || resp.Header.Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST = %d %s, want 405", resp.StatusCode, body)
 	}
 }

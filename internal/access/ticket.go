@@ -7,9 +7,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rshub/rshub/internal/problem"
 )
 
 // TicketKeys provides the keys that encrypt tickets. There is one key per hour, so a stolen key is
@@ -22,7 +25,8 @@ type TicketKeys interface {
 
 // Tickets issues and verifies tickets. A browser cannot send a token with an EventSource or a
 // WebSocket, so a caller with a token gives it a ticket: a short-lived text for a URL or a cookie.
-// The holder of a ticket may follow one set with the rights of the caller, and nothing else.
+// The holder of a ticket may follow one set, or all sets, with the rights of the caller, and nothing
+// else.
 //
 // A new request needs a ticket that has not expired. A request in progress may continue after that.
 // It ends when the rights of the caller end: when the token that requested the ticket is withdrawn,
@@ -61,22 +65,29 @@ func NewTickets(callers Authenticator, keys TicketKeys) *Tickets {
 
 // A ticket is the decrypted content of the text of a ticket.
 type ticket struct {
-	Set     string `json:"s"`
-	Name    string `json:"n"`           // name of the caller
-	Mark    uint64 `json:"m,omitempty"` // Caller.TokenID
-	Key     string `json:"k,omitempty"` // Caller.Key
-	Own     bool   `json:"o,omitempty"` // whether the caller itself may follow the set, even if it is private
-	Expires int64  `json:"e"`           // end of validity for new requests, in seconds since 1970
-	Ends    int64  `json:"u,omitempty"` // expiry of the JWT of the caller, in seconds since 1970; 0 if the caller has no JWT
+	Set     string   `json:"s"`           // empty if the ticket is for all sets
+	Name    string   `json:"n"`           // name of the caller
+	Mark    uint64   `json:"m,omitempty"` // Caller.TokenID
+	Key     string   `json:"k,omitempty"` // Caller.Key
+	Own     bool     `json:"o,omitempty"` // whether the caller itself may follow the set, even if it is private
+	Expires int64    `json:"e"`           // end of validity for new requests, in seconds since 1970
+	Follow  []string `json:"f,omitempty"` // if Set is empty, the caller's own patterns of sets to follow
+	Ends    int64    `json:"u,omitempty"` // expiry of the JWT of the caller, in seconds since 1970; 0 if the caller has no JWT
 }
 
-// New issues a ticket for a caller, which must have a name and the right to follow the set. It also
-// returns when the ticket expires: after the given lifetime, or earlier if the rights of the caller
-// end earlier.
+// New issues a ticket for a caller, which must have a name and the right to follow the set, or for all
+// sets that the caller may follow if set is empty. It also returns when the ticket expires: after the
+// given lifetime, or earlier if the rights of the caller end earlier. The error is a problem if the
+// caller has too many rights for a ticket.
 func (t *Tickets) New(ctx context.Context, c Caller, set string, lifetime time.Duration) (text string, expires time.Time, err error) {
 	now := time.Now()
 	expires = now.Add(lifetime)
-	k := ticket{Set: set, Name: c.Name, Mark: c.TokenID, Key: c.Key, Own: c.Rights.FollowPrivate(set)}
+	k := ticket{Set: set, Name: c.Name, Mark: c.TokenID, Key: c.Key}
+	if set == "" {
+		k.Follow = c.Rights.follow
+	} else {
+		k.Own = c.Rights.FollowPrivate(set)
+	}
 	if !c.Expires.IsZero() && c.Expires.Before(expires) {
 		expires = c.Expires
 	}
@@ -94,8 +105,11 @@ func (t *Tickets) New(ctx context.Context, c Caller, set string, lifetime time.D
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("issue ticket: %w", err)
 	}
-	sealed := aead.Seal([]byte{byte(hour)}, nil, plain, ticketUse)
-	return base64.RawURLEncoding.EncodeToString(sealed), expires, nil
+	text = base64.RawURLEncoding.EncodeToString(aead.Seal([]byte{byte(hour)}, nil, plain, ticketUse))
+	if len(text) > maxTicket {
+		return "", time.Time{}, problem.New(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("your token names %d sets to follow, too many for one ticket; request a ticket for each set", len(k.Follow)))
+	}
+	return text, expires, nil
 }
 
 // ticketUse is the additional data that the encryption of each ticket authenticates.
@@ -103,7 +117,7 @@ var ticketUse = []byte("rshub ticket")
 
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }
 
-// Caller returns the caller of a ticket. This caller may follow the set of the ticket, and has the
+// Caller returns the caller of a ticket. This caller may follow the sets of the ticket, and has the
 // rights of callers without a token, and nothing else. The error is the problem for the response.
 func (t *Tickets) Caller(ctx context.Context, text string) (Caller, error) {
 	invalid := InvalidToken("the ticket is invalid or has expired; get a new one by POST to the ticket URL of the set")
@@ -150,7 +164,7 @@ func (t *Tickets) callerOf(k ticket) (Caller, error) {
 	if !ok || c.TokenID != k.Mark {
 		return Caller{}, InvalidToken("the token that requested the ticket is no longer valid")
 	}
-	c.Rights, c.Ticket = Rights{anyone: c.Rights.anyone, follow: c.Rights.followOnly(k.Set, k.Own)}, true
+	c.Rights, c.Ticket = Rights{anyone: c.Rights.anyone, follow: c.Rights.followOnly(k)}, true
 	if !ends.IsZero() { // only the issuer knows the rights of the next JWT, see Authenticator.CallerByName
 		c.Expires = ends
 	}
@@ -158,14 +172,19 @@ func (t *Tickets) callerOf(k ticket) (Caller, error) {
 	return c, nil
 }
 
-// followOnly returns the set as the only one to follow if the rights allow it, and otherwise nil.
-// own tells whether the caller had the right itself when the ticket was issued; the rights of
+// followOnly returns the patterns of a ticket that the rights still allow to follow. The rights of
 // anyone do not count.
-func (r Rights) followOnly(set string, own bool) []string {
-	if own && r.FollowPrivate(set) {
-		return []string{set}
+func (r Rights) followOnly(k ticket) (follow []string) {
+	patterns := k.Follow
+	if k.Own {
+		patterns = []string{k.Set}
 	}
-	return nil
+	for _, p := range patterns {
+		if matchesAny(r.follow, p) { // also reports whether a pattern covers a pattern
+			follow = append(follow, p)
+		}
+	}
+	return follow
 }
 
 // cipher returns the cipher with the key of an hour.

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -147,6 +148,39 @@ func TestTicket(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if _, err := c.Refresh(); !refused(err) {
 			t.Errorf("Refresh() with another token = %v, want 401", err)
+		}
+	})
+}
+
+// A ticket for all sets gives the sets that its caller could follow itself when it was issued, as far as
+// the caller still may.
+func TestTicketForAll(t *testing.T) {
+	many := NewCaller("many", Rights{follow: slices.Repeat([]string{"a-long-name-of-a-set"}, 200)}, Rights{}, time.Time{}, nil)
+	if _, _, err := NewTickets(nil, &ticketKeys{}).New(t.Context(), many, "", time.Minute); err == nil || !strings.Contains(err.Error(), "200 sets") {
+		t.Errorf("New() for a caller with many rights = %v, want an error with their number", err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		b := watchFile(t, "alice ALICE follow:a,follow:lib.*,publish:*,operate", "anyone - follow:open")
+		tickets := NewTickets(b.file, &ticketKeys{})
+		c, err := b.caller(alicesToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _, err := tickets.New(t.Context(), c, "", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c, err = tickets.Caller(t.Context(), text); err != nil {
+			t.Fatal(err)
+		}
+		if r := c.Rights; !r.FollowPrivate("a") || !r.FollowPrivate("lib.x") || r.FollowPrivate("open") || !r.Follow("open") || r.Publish("a") || r.Operate() {
+			t.Errorf("Caller() = %+v, want only the rights to follow", r)
+		}
+		b.write("alice ALICE follow:lib.b*,follow:z,follow:a*", "anyone - follow:open")
+		time.Sleep(10 * time.Second)
+		c, err = c.Refresh()
+		if r := c.Rights; err != nil || !r.FollowPrivate("a") || r.FollowPrivate("lib.b") || r.FollowPrivate("z") || r.FollowPrivate("ab") {
+			t.Errorf("Refresh() = %+v, %v, want only the right to follow a", r, err)
 		}
 	})
 }

@@ -126,6 +126,21 @@ func (c *callers) WhileFollowing(ctx context.Context, set string, end func(why e
 	return func() { unwatch(); leave() }
 }
 
+// WhileConnected watches the rights of the caller of ctx to all sets; see subscribe.Rights. The request
+// of ctx counts as a connection until release is called.
+func (c *callers) WhileConnected(ctx context.Context, changed func(mayFollow func(feed.State) bool), end func(why error)) (release func()) {
+	leave := shareSlot(ctx)
+	if c.watch == nil {
+		return leave
+	}
+	update := func(caller access.Caller) error {
+		changed(caller.Rights.MaySee)
+		return nil
+	}
+	unwatch := c.watch.While(ctx, update, end)
+	return func() { unwatch(); leave() }
+}
+
 // WhilePublishing calls end when the caller of ctx may no longer publish to a set.
 func (c *callers) WhilePublishing(ctx context.Context, set string, end func(why error)) (release func()) {
 	return c.watchRight(ctx, set, access.MayPublish, end)

@@ -80,6 +80,10 @@ var siteRows = []row{
 	{method: "GET", url: "/sets/SET/changes?since=start", needs: follow, present: 101, absent: 101, headers: upgrade, stream: true},
 	{method: "GET", url: "/sets/SET/changes?since=nonsense", needs: follow, present: 400, absent: 400, headers: upgrade},
 
+	// Many sets on one connection. The rights to each set are checked for its messages.
+	{method: "GET", url: "/changes", needs: nothing, present: 426, absent: 426},
+	{method: "GET", url: "/changes", needs: nothing, present: 101, absent: 101, headers: upgrade, stream: true},
+
 	// Documents.
 	{method: "GET", url: "/sets/SET/capabilitylist.xml", needs: follow, present: 200, absent: 404},
 	{method: "GET", url: "/sets/SET/changelist.xml", needs: follow, present: 200, absent: 404},
@@ -100,6 +104,8 @@ var siteRows = []row{
 	{method: "POST", url: "/sets/SET/ticket", needs: follow, present: 200, absent: 200, body: `{"seconds":60,"cookie":true}`, headers: asJSON},
 	{method: "POST", url: "/sets/SET/ticket", needs: follow, present: 400, absent: 400, body: "nonsense", headers: asJSON},
 	{method: every, url: "/sets/SET/ticket", needs: nothing, present: 405, absent: 405},
+	{method: "POST", url: "/ticket", needs: nothing, present: 200, absent: 200},
+	{method: "POST", url: "/ticket", needs: nothing, present: 400, absent: 400, body: "nonsense", headers: asJSON},
 
 	// Inventory.
 	{method: "GET", url: "/sets/SET/resources", needs: follow, present: 200, absent: 404},

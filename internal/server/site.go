@@ -38,6 +38,7 @@ type site struct {
 	api         *staticDocument
 	catalog     *staticDocument
 	callers     *callers
+	requests    *requestLog
 	inventories inventories
 }
 
@@ -61,6 +62,8 @@ func (s *site) routes(mux *router) {
 	mux.handle("/sets", setsRoute, withParameters(s.sets.ServeAll, "after", "details", "limit", "prefix"))
 	mux.handle("/sets/{set}", setsRoute, withParameters(s.serveSet, "details", "recent"))
 	mux.handle("/sets/{set}/changes", topicRoute, withParameters(s.serveTopic, subscribe.Parameters...))
+	mux.handle("/changes", topicRoute, withParameters(s.serveSession))
+	mux.handle("/ticket", ticketRoute, withParameters(s.serveTicketForAll))
 	mux.handle("/sets/{set}/resources", inventoryRoute, withParameters(s.serveInventory(s.web.ServeResources), "prefix", "collection", "after", "limit", "loc", "at"))
 	mux.handle("/sets/{set}/audit", inventoryRoute, withParameters(s.serveInventory(s.web.ServeAudit), "from", "prefix", "details", "name"))
 	mux.handle("/sets/{set}/ticket", ticketRoute, withParameters(s.serveTicket))
@@ -106,6 +109,12 @@ func (s *site) serveTopic(w http.ResponseWriter, r *http.Request) error {
 		return s.withBaselineLink(r.Context(), set, s.subscribe.Serve(w, r, set))
 	}
 	return problem.NotAllowed(r, "GET, HEAD, POST")
+}
+
+// serveSession serves a WebSocket on which a client follows many sets. Which of them the caller may
+// follow is checked for each set.
+func (s *site) serveSession(w http.ResponseWriter, r *http.Request) error {
+	return s.subscribe.ServeSession(w, r, s.requests.Followed(r.Context()))
 }
 
 // Publish handles a POST to the topic of a set.
@@ -186,6 +195,11 @@ func (s *site) serveSubscriptions(w http.ResponseWriter, r *http.Request) error 
 		return s.websub.ServeSubscriptions(w, r, set)
 	}
 	return s.websub.ServeSubscription(w, r, set, id, r.PathValue("part"))
+}
+
+// serveTicketForAll issues a ticket for a WebSocket on which a client follows many sets.
+func (s *site) serveTicketForAll(w http.ResponseWriter, r *http.Request) error {
+	return ticket.Serve(w, r, s.base, "", s.callers.tickets)
 }
 
 // serveTicket issues a ticket for the documents and the topic of a set.

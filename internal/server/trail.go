@@ -41,6 +41,19 @@ func (s *Server) ReopenAuditLog() {
 	}
 }
 
+// Followed returns a function that adds the end of a connection that followed many sets to the audit
+// log, or nil if there is none. ctx is the context of its request.
+func (q *requestLog) Followed(ctx context.Context) func(sets int) {
+	if q.trail == nil {
+		return nil
+	}
+	record := *trail.FromContext(ctx)
+	return func(sets int) {
+		record.Action, record.Sets = trail.Follow, sets
+		q.trail.Add(&record, http.StatusSwitchingProtocols)
+	}
+}
+
 // hubItself is the caller in the audit log of publishes for polled sources.
 const hubItself = "(hub)"
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gorilla/websocket"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rshub/rshub/internal/testutil"
@@ -81,6 +83,9 @@ func TestAuditLogTable(t *testing.T) {
 	do(operator, "DELETE", one, "", "", 202)
 	do(alice, "POST", h.URL+"/hub", forms, url.Values{"hub.mode": {"publish"}, "hub.topic": {topic}}.Encode(), 400) // the set has no source
 	do(operator, "POST", h.URL+"/sets/demo/ticket", "", "", 200)
+	h.followMany(t, func(ws *websocket.Conn) {
+		readSessionMessage(t, ws, `{"follow":"demo"}`)
+	}, append(bearer(alice), "X-Forwarded-For", "6.6.6.6, 198.51.100.7", "X-Request-Id", "7f3a")...)
 	do(operator, "POST", h.Ops+"/backup", "", "", 200)
 	do(operator, "GET", h.Ops+"/debug/pprof/heap", "", "", 200)
 	do(operator, "DELETE", h.URL+"/sets/demo", "", "", 204)
@@ -101,7 +106,8 @@ func TestAuditLogTable(t *testing.T) {
 		trail.Ping:    "ping of a source (`hub.mode=publish`)", trail.Describe: "description of a set (PUT)", trail.Delete: "deletion of a set",
 		trail.Subscribe: "subscription request; `callback` is the host of the callback URL", trail.Unsubscribe: "request to end a subscription",
 		trail.Remove: "subscription ended by an operator", trail.Retry: "retry of a subscription by an operator", trail.Move: "subscription moved to `cursor` by an operator",
-		trail.Ticket: "ticket for a set issued",
+		trail.Ticket: "ticket for a set issued, or without `set` for all sets",
+		trail.Follow: "end of a connection that followed many sets; `sets` is the highest number of sets at a time",
 		trail.Backup: "backup of the change memory", trail.Profile: "profile of the process", trail.Request: "any other request that was refused",
 	}
 	examples := map[trail.Action]string{}
@@ -125,7 +131,7 @@ func TestAuditLogTable(t *testing.T) {
 	}
 	table := strings.Builder{}
 	table.WriteString("| action | when | example |\n|---|---|---|\n")
-	for _, action := range []trail.Action{trail.Publish, trail.Ping, trail.Describe, trail.Delete, trail.Subscribe, trail.Unsubscribe, trail.Remove, trail.Retry, trail.Move, trail.Ticket, trail.Backup, trail.Profile, trail.Request} {
+	for _, action := range []trail.Action{trail.Publish, trail.Ping, trail.Describe, trail.Delete, trail.Subscribe, trail.Unsubscribe, trail.Remove, trail.Retry, trail.Move, trail.Ticket, trail.Follow, trail.Backup, trail.Profile, trail.Request} {
 		if examples[action] == "" {
 			t.Errorf("got no line of action %s, want one", action)
 		}

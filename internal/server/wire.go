@@ -193,7 +193,7 @@ func (s *Server) site(base feed.Base, guard *guard, store *store, p *parts) http
 		page: webpage.New(described, base, webpage.Options{
 			Version: s.config.Version, Fixed: len(s.config.Sets) > 0, Tokens: s.config.Callers != nil, Holds: p.writer != nil,
 		}),
-		activity: p.activity, api: newDescription(base, s.config.Version), catalog: newCatalog(base), callers: s.callers, inventories: p.inventories,
+		activity: p.activity, api: newDescription(base, s.config.Version), catalog: newCatalog(base), callers: s.callers, requests: s.requests, inventories: p.inventories,
 	}
 	site.rdm = rdm.New(rdmHub{site, store.memory, p.streams}, base, s.config.MaxBody, s.log)
 	mux := newRouter(s.metrics, s.errors)

@@ -19,6 +19,7 @@ type entry struct {
 	Client       netip.Addr `json:"client,omitzero"`
 	Action       Action     `json:"action"`
 	Set          string     `json:"set,omitempty"`
+	Sets         int        `json:"sets,omitempty"`
 	Changes      uint64     `json:"changes,omitempty"`
 	Cursor       string     `json:"cursor,omitempty"`
 	Replayed     bool       `json:"replayed,omitempty"`
@@ -35,7 +36,7 @@ type entry struct {
 func (r *Record) append(b []byte) []byte {
 	e := entry{
 		Time: r.at.UTC().Format(timeForm), RequestID: r.RequestID, Caller: sanitize(r.Caller), Client: r.Client, Action: r.Action, Set: sanitize(r.Set),
-		Changes: r.Changes, Replayed: r.Replayed, Subscription: r.Subscription, Callback: sanitize(r.Callback),
+		Sets: r.Sets, Changes: r.Changes, Replayed: r.Replayed, Subscription: r.Subscription, Callback: sanitize(r.Callback),
 		Status: r.status, Outcome: r.outcome(), Count: r.count,
 	}
 	if !r.Cursor.IsZero() {

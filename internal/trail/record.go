@@ -17,7 +17,7 @@ import (
 // An Action is what a request does, or what a refused request would have done.
 type Action string
 
-// Actions in the audit log. Reading and following are not actions.
+// Actions in the audit log. Reading and following a single set are not actions.
 const (
 	Publish     Action = "publish"     // publishes changes to a set
 	Ping        Action = "ping"        // asks the hub to poll the source of a set (hub.mode=publish)
@@ -28,7 +28,8 @@ const (
 	Remove      Action = "remove"      // an operator removes a subscription
 	Retry       Action = "retry"       // an operator requests an immediate delivery to a subscription
 	Move        Action = "move"        // an operator moves the cursor of a subscription
-	Ticket      Action = "ticket"      // issues a ticket for a set
+	Ticket      Action = "ticket"      // issues a ticket for a set, or for all sets
+	Follow      Action = "follow"      // follows many sets on one connection; recorded when it ends
 	Backup      Action = "backup"      // reads a copy of the change memory
 	Profile     Action = "profile"     // reads a profile of the process
 
@@ -56,6 +57,8 @@ type Record struct {
 	Changes  uint64      // number of accepted changes
 	Cursor   feed.Cursor // cursor of the last change, or new cursor of a subscription
 	Replayed bool        // whether all changes had been accepted before
+
+	Sets int // highest number of sets that a connection followed at a time
 
 	Subscription string // ID
 	Callback     string // host of the callback

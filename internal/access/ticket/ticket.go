@@ -60,25 +60,28 @@ const maxRequest = 1 << 10
 type View struct {
 	Ticket  string `json:"ticket,omitempty"`  // empty if the URL needs none, or if it is in a cookie
 	Expires string `json:"expires,omitempty"` // end of validity for new requests
-	URL     string `json:"url"`               // topic, including the ticket
+	URL     string `json:"url"`               // topic, or URL to follow many sets, including the ticket
 }
 
-// Serve issues a ticket to the caller of r for following a set in a browser. A caller that may
-// follow the set without a token gets only the URL. base is the URL of the hub. tickets may be nil
-// if no callers have names.
+// Serve issues a ticket to the caller of r for following a set in a browser, or all sets that the
+// caller may follow if set is empty. A caller that may follow without a token gets only the URL. base
+// is the URL of the hub. tickets may be nil if no callers have names.
 func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, tickets *access.Tickets) error {
 	if r.Method != http.MethodPost {
 		return problem.NotAllowed(r, "POST")
 	}
 	trail.FromContext(r.Context()).SetAction(trail.Ticket, set)
-	if err := access.MayFollow(r.Context(), set); err != nil {
-		return err
+	view := View{URL: base.Changes()}
+	if set != "" {
+		if err := access.MayFollow(r.Context(), set); err != nil {
+			return err
+		}
+		view.URL = base.Topic(set)
 	}
 	lifetime, cookie, err := readRequest(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
 		return err
 	}
-	view := View{URL: base.Topic(set)}
 	if caller := access.FromContext(r.Context()); caller.Name != "" {
 		text, expires, err := tickets.New(r.Context(), caller, set, lifetime)
 		if err != nil {
@@ -99,12 +102,17 @@ func Serve(w http.ResponseWriter, r *http.Request, base feed.Base, set string, t
 	return encoder.Encode(view)
 }
 
-// cookieOf returns a cookie with a ticket. A browser sends it only to the URLs of the set and only
-// for pages of the same site, and scripts cannot read it.
+// cookieOf returns a cookie with a ticket. A browser sends it only to the URLs of the set, or to the
+// URL to follow many sets if set is empty, and only for pages of the same site, and scripts cannot
+// read it.
 func cookieOf(base feed.Base, set, text string, expires time.Time) *http.Cookie {
 	c := &http.Cookie{Name: Cookie, Value: text, Expires: expires, HttpOnly: true, SameSite: http.SameSiteStrictMode}
-	if u, err := url.Parse(base.Set(set)); err == nil {
-		c.Path, c.Secure = u.EscapedPath()+"/", u.Scheme == "https"
+	own := base.Set(set) + "/"
+	if set == "" {
+		own = base.Changes()
+	}
+	if u, err := url.Parse(own); err == nil {
+		c.Path, c.Secure = u.EscapedPath(), u.Scheme == "https"
 	}
 	return c
 }
