@@ -45,7 +45,7 @@ func TestParts(t *testing.T) {
 	var out bytes.Buffer
 	b := small(t, &out)
 	rows := map[string]int{
-		"publish": 12, "publish-http": 24, "requests": 6, "fanout": 8, "events": 4, "filters": 4, "idle": 1, "catchup": 11, "documents": 7, "callbacks": 8, "callback-idle": 1,
+		"publish": 12, "publish-http": 24, "requests": 6, "fanout": 8, "events": 4, "filters": 4, "idle": 1, "many": 3*4 + 1, "catchup": 11, "documents": 7, "callbacks": 8, "callback-idle": 1,
 		"redis": 18, "cluster": 12, "flat": 4 + 2*3*4, "inventory": 8, "inventory-follow": 5, "sync": 2, "mirror": 2, "dump": 2,
 	}
 	for _, p := range parts {

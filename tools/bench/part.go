@@ -30,6 +30,8 @@ var parts = []part{
 	{name: "filters", heads: [2]string{"alone", "beside"}, run: (*bench).filters,
 		title: "WebSockets with filters: a publish that matches one follower, alone and with many that do not match"},
 	{name: "idle", run: (*bench).idleConnections, title: "Memory of idle WebSocket connections; floor: a bare connection for each"},
+	{name: "many", heads: [2]string{"one set", "many sets"}, run: (*bench).many,
+		title: "WebSockets that follow one set, and WebSockets that follow many, one of which changes"},
 	{name: "catchup", run: (*bench).catchup,
 		title: "Catching up over WebSocket; floor: the same bytes from memory to each connection"},
 	{name: "documents", run: (*bench).documents,

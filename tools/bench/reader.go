@@ -67,29 +67,34 @@ func (r *reader) connect(addr, path string, events bool, n int) error {
 		if err != nil {
 			return err
 		}
-		r.add(c, func(s *subscriber) error {
-			var body bytes.Buffer
-			for {
-				kind, in, err := c.NextReader()
+		r.addWebSocket(c)
+		return nil
+	})
+}
+
+// addWebSocket starts to read from a WebSocket.
+func (r *reader) addWebSocket(c *websocket.Conn) {
+	r.add(c, func(s *subscriber) error {
+		var body bytes.Buffer
+		for {
+			kind, in, err := c.NextReader()
+			if err != nil {
+				return err
+			}
+			body.Reset()
+			if _, err := body.ReadFrom(in); err != nil {
+				return err
+			}
+			text := body.Bytes()
+			if kind == websocket.BinaryMessage {
+				decoded, err := zst.Decode(text)
 				if err != nil {
 					return err
 				}
-				body.Reset()
-				if _, err := body.ReadFrom(in); err != nil {
-					return err
-				}
-				text := body.Bytes()
-				if kind == websocket.BinaryMessage {
-					decoded, err := zst.Decode(text)
-					if err != nil {
-						return err
-					}
-					text = []byte(decoded)
-				}
-				r.heard(s, text, body.Len())
+				text = []byte(decoded)
 			}
-		})
-		return nil
+			r.heard(s, text, body.Len())
+		}
 	})
 }
 
