@@ -32,6 +32,9 @@ func (c *session) noteStopped(set string, s stop) {
 	if len(c.stopped) < maxStopped {
 		c.stopped[set] = s
 	}
+	if s.absent && c.all != nil {
+		c.server.setWatch.tellAll(c) // the set may have reappeared already
+	}
 }
 
 // followEvery executes a command to follow every set. The sets are started later, in slices. It returns
@@ -56,6 +59,7 @@ func (c *session) followEvery(m *command) error {
 		return nil
 	}
 	c.all, all.sets = all, len(all.names)
+	c.server.setWatch.tellAll(c) // sets may have appeared since they were read
 	return nil
 }
 

@@ -456,3 +456,26 @@ func (m *awaySets) Sets(ctx context.Context, names ...string) ([]feed.State, err
 	}
 	return m.Memory.Sets(ctx, names...)
 }
+
+// TestSessionReappears checks that a session which follows every set notices a set that disappeared and
+// reappeared between two comparisons of all sets.
+func TestSessionReappears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &rights{hidden: map[string]bool{}}
+		s := newSite(t, settings{fake: true, Options: subscribe.Options{Rights: r}})
+		s.publishTo("a", 1)
+		c := s.dialSession()
+		c.send(`{"follow":"*"}`)
+		c.expect("start of a at 1")
+		c.expect("followed *: 1")
+		time.Sleep(10 * time.Second) // the comparisons have found the set
+		// As another hub would do it, so that this one does not notice.
+		describe := func(private bool) { ok(t, s.log.Describe(t.Context(), "a", feed.Description{Private: private})) }
+		describe(true)
+		c.send(`{"follow":"a"}`)
+		c.expect("a: 404")
+		describe(false)
+		c.expect("start of a at 0 diverged")
+		c.expect("a: 1 changes to 1")
+	})
+}

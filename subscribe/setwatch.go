@@ -15,8 +15,8 @@ type setWatch struct {
 	wakeup backoff.Wakeup // requests a comparison
 
 	mu       sync.Mutex
-	sessions map[*session]struct{}
-	running  bool // whether run runs
+	sessions map[*session]bool // whether the next comparison tells a session about all sets
+	running  bool              // whether run runs
 }
 
 // A setState is the state of a set, or the absence of a set.
@@ -38,7 +38,7 @@ const (
 func (w *setWatch) add(c *session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sessions[c] = struct{}{}
+	w.sessions[c] = false
 	if !w.running {
 		w.running = true
 		w.server.wg.Go(w.run)
@@ -51,6 +51,29 @@ func (w *setWatch) remove(c *session) {
 	if delete(w.sessions, c); len(w.sessions) == 0 {
 		w.wakeup.Wake()
 	}
+}
+
+// tellAll makes the next comparison tell a session about all sets. A session that has read the state of
+// a set may not notice otherwise that the state returns to what the last comparison found.
+func (w *setWatch) tellAll(c *session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.sessions[c]; ok { // otherwise it has ended
+		w.sessions[c] = true
+	}
+}
+
+// takeRequests returns the sessions that must be told about all sets.
+func (w *setWatch) takeRequests() (sessions []*session) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for c, tellAll := range w.sessions {
+		if tellAll {
+			sessions = append(sessions, c)
+			w.sessions[c] = false
+		}
+	}
+	return sessions
 }
 
 // run compares the sets until there are no sessions.
@@ -86,10 +109,12 @@ type setSummary struct {
 // compare tells the sessions what has changed since known, and returns the new summaries. At first,
 // when known is nil, it tells them about all sets.
 func (w *setWatch) compare(known map[string]setSummary) map[string]setSummary {
+	requests := w.takeRequests() // before the states are read; see tellAll
 	states, err := w.server.memory.Sets(w.server.ctx)
 	now := make(map[string]setSummary, len(states))
-	var changed []setState
+	var changed, all []setState
 	for _, st := range states {
+		all = append(all, setState{st, true})
 		s := setSummary{begin: st.Begin, private: st.Private}
 		if before, ok := known[st.Set]; !ok || before != s {
 			changed = append(changed, setState{st, true})
@@ -105,6 +130,9 @@ func (w *setWatch) compare(known map[string]setSummary) map[string]setSummary {
 			continue
 		}
 		changed = append(changed, setState{State: feed.State{Set: set}})
+	}
+	for _, c := range requests {
+		c.addNews(all)
 	}
 	if len(changed) == 0 {
 		return now

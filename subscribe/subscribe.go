@@ -174,7 +174,7 @@ func New(f Follower, m Memory, o Options) *Server {
 	s.startFinder = changelog.StartFinder{Log: m, Parameter: "since", Waits: func(set string) bool { return f.Waits(set) }, Now: o.Now, ClockSkew: o.ClockSkew}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.topics = topics{server: s, bySet: map[string]*topic{}, wakeup: backoff.NewWakeup()}
-	s.setWatch = setWatch{server: s, sessions: map[*session]struct{}{}, wakeup: backoff.NewWakeup()}
+	s.setWatch = setWatch{server: s, sessions: map[*session]bool{}, wakeup: backoff.NewWakeup()}
 	for i := range s.wheel {
 		s.wheel[i] = map[connection]struct{}{}
 	}

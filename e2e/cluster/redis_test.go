@@ -160,7 +160,7 @@ func TestRedisEmptied(t *testing.T) {
 	gone := func(followers []*hubtest.Follower) {
 		t.Helper()
 		for _, f := range followers {
-			how := map[string]string{hubtest.ByWebSocket: "close 4410", hubtest.ByEvents: "gone", hubtest.ByPolling: `"status":410`}[f.Transport]
+			how := map[string]string{hubtest.ByWebSocket: "close 4410", hubtest.ByEvents: "gone", hubtest.ByPolling: `"status":410`, hubtest.BySession: `"status":404`}[f.Transport]
 			if end := f.WaitEnd(t, how); !strings.HasPrefix(end, hubtest.ErrGone.Error()) {
 				t.Errorf("the %s ended with %q, want ErrGone", f.Transport, end)
 			}

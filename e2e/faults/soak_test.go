@@ -86,7 +86,7 @@ func newSoak(t *testing.T, seed uint64, most time.Duration) *soak {
 	for i, set := range soakSets {
 		s.ledgers[set] = &ledger{}
 		s.ledgers[set].settle(0)
-		for j, way := range []string{hubtest.ByWebSocket, hubtest.ByXML, hubtest.ByEvents, hubtest.ByPolling} {
+		for j, way := range []string{hubtest.ByWebSocket, hubtest.ByXML, hubtest.ByEvents, hubtest.ByPolling, hubtest.BySession} {
 			s.read(way, set, "", "")
 			if j == i {
 				s.read(way, set, "updated", "")

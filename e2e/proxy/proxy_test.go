@@ -76,7 +76,7 @@ func follow(t *testing.T, s *server) {
 	var all []*hubtest.Follower
 	for _, way := range hubtest.AllTransports {
 		for _, http2 := range []bool{false, true} {
-			if way == hubtest.ByWebSocket && http2 {
+			if (way == hubtest.ByWebSocket || way == hubtest.BySession) && http2 {
 				continue
 			}
 			c := s.client(t, "127.0.0.1", http2)

@@ -22,10 +22,11 @@ const (
 	ByEvents    = "event stream"
 	ByPolling   = "long poll"
 	ByXML       = "websocket of XML"
+	BySession   = "session" // WebSocket that can follow many sets
 )
 
 // AllTransports are the transports that every test of following covers.
-var AllTransports = []string{ByWebSocket, ByEvents, ByPolling}
+var AllTransports = []string{ByWebSocket, ByEvents, ByPolling, BySession}
 
 // A Message is the object that every transport sends.
 type Message struct {

@@ -39,6 +39,9 @@ func (f *Follower) URL() string {
 // webSocket follows until the connection ends, and returns its error.
 func (f *Follower) webSocket(ctx context.Context) error {
 	u := "ws" + strings.TrimPrefix(f.URL(), "http")
+	if f.Transport == BySession {
+		u = "ws" + strings.TrimPrefix(f.Hub.URL, "http") + "/changes"
+	}
 	dialer := websocket.Dialer{TLSClientConfig: f.TLS}
 	if f.Transport == ByXML {
 		dialer.Subprotocols = []string{"rs.xml"}
@@ -53,7 +56,45 @@ func (f *Follower) webSocket(ctx context.Context) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if f.Transport == BySession {
+		if err := conn.WriteMessage(websocket.TextMessage, f.command()); err != nil {
+			return err
+		}
+	}
 	return f.ReadMessages(conn)
+}
+
+// command returns the message that makes a session follow the set.
+func (f *Follower) command() []byte {
+	m := map[string]any{"follow": f.Set, "since": f.CurrentCursor()}
+	query, _ := url.ParseQuery(strings.TrimPrefix(f.Query, "&")) // tests have valid ones
+	for name, values := range query {
+		m[name] = values[0]
+	}
+	b, _ := json.Marshal(m) // strings only
+	return b
+}
+
+// handleSessionMessage handles a message that only a session gets. ok is false for other messages.
+func (f *Follower) handleSessionMessage(b []byte) (ok bool, err error) {
+	var m struct {
+		Cursors map[string]string
+		Error   *struct{ Status int }
+	}
+	err = json.Unmarshal(b, &m)
+	switch {
+	case err != nil:
+	case m.Error != nil && (m.Error.Status == http.StatusGone || m.Error.Status == http.StatusNotFound):
+		err = fmt.Errorf("%w: %s", ErrGone, b)
+	case m.Error != nil:
+		err = fmt.Errorf("%s", b)
+	case m.Cursors != nil:
+		f.Mu.Lock()
+		defer f.Mu.Unlock()
+		f.Cursor = m.Cursors[f.Set]
+		return true, nil
+	}
+	return false, err
 }
 
 // ReadMessages handles the messages of a WebSocket until it closes.
@@ -65,6 +106,15 @@ func (f *Follower) ReadMessages(conn *websocket.Conn) error {
 		}
 		if err != nil {
 			return err
+		}
+		if f.Transport == BySession {
+			ok, err := f.handleSessionMessage(b)
+			if err != nil {
+				return err
+			}
+			if ok {
+				continue
+			}
 		}
 		var m Message
 		if f.Transport == ByXML {
