@@ -21,6 +21,7 @@ type command struct {
 	since    string          // start of follow
 	filter   *feed.Filter    // filter of follow; nil if it selects everything
 	err      error           // error to answer instead; nil if the message is valid
+	size     int             // size of the message in bytes
 }
 
 // A values is a JSON string, or an array of strings.

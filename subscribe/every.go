@@ -120,6 +120,9 @@ func (c *session) applyNews() error {
 	news, recheck := c.news, c.recheck
 	c.news, c.recheck = nil, false
 	c.mu.Unlock()
+	if len(news) > 0 || recheck {
+		c.statesRead = false // the states of sets that are about to start may have changed
+	}
 	for i, changed := range news {
 		for k, s := range changed {
 			if err := c.applyChange(s); err != nil {

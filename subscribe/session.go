@@ -174,9 +174,11 @@ func (c *session) read() {
 				err = io.EOF
 			}
 		case websocket.TextMessage:
-			err = c.addCommand(pace, parseCommand(payload), len(payload))
+			m := parseCommand(payload)
+			m.size = len(payload)
+			err = c.addCommand(pace, m)
 		case websocket.BinaryMessage:
-			err = c.addCommand(pace, command{err: resourcesync.Invalidf("got a binary message, want text")}, len(payload))
+			err = c.addCommand(pace, command{err: resourcesync.Invalidf("got a binary message, want text"), size: len(payload)})
 		}
 	}
 	if r, ok := errors.AsType[*refusal](err); ok {
@@ -189,17 +191,17 @@ func (c *session) read() {
 	c.end()
 }
 
-// addCommand queues a message of n bytes for the output goroutine. It blocks while the client
-// exceeds a limit, until the session ends.
-func (c *session) addCommand(pace *rate.Limiter, m command, n int) error {
+// addCommand queues a message for the output goroutine. It blocks while the client exceeds a limit,
+// until the session ends.
+func (c *session) addCommand(pace *rate.Limiter, m command) error {
 	if err := pace.Wait(c.ctx); err != nil {
 		return err
 	}
 	for {
 		c.mu.Lock()
-		if len(c.commands) == 0 || len(c.commands) < maxCommands && c.commandBytes+n <= maxCommandBytes {
+		if len(c.commands) == 0 || len(c.commands) < maxCommands && c.commandBytes+m.size <= maxCommandBytes {
 			c.commands = append(c.commands, m)
-			c.commandBytes += n
+			c.commandBytes += m.size
 			c.mu.Unlock()
 			c.wakeup.Wake()
 			return nil

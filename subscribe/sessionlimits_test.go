@@ -479,3 +479,36 @@ func TestSessionReappears(t *testing.T) {
 		c.expect("a: 1 changes to 1")
 	})
 }
+
+// TestSessionPrivateBeforeStart checks that a session does not start to follow a set that became private
+// after its state was read.
+func TestSessionPrivateBeforeStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *site
+		hook := &hookedSets{}
+		s = newSite(t, settings{
+			fake: true, Options: subscribe.Options{Rights: &rights{}},
+			memory: func(m subscribe.Memory) subscribe.Memory { hook.Memory = m; return hook },
+		})
+		s.publishTo("a", 1)
+		hook.after = func(names []string) {
+			if slices.Contains(names, "a") {
+				ok(t, s.log.Describe(t.Context(), "a", feed.Description{Private: true}))
+			} else if len(names) > 0 {
+				time.Sleep(time.Second) // so that all other messages arrive
+			}
+		}
+		c := s.dialSession()
+		for i := range 900 { // more answers than are written at a time
+			c.send(`{"id":"%0100d","follow":"other%d"}`, i, i)
+		}
+		c.send(`{"follow":"a"}`)
+		m := c.read()
+		time.Sleep(10 * time.Second) // the session waits for its client, and sets are compared
+		for ; m.Set != "a"; m = c.read() {
+		}
+		if m.String() != "a: 404" {
+			t.Errorf("got message %q, want 404", m)
+		}
+	})
+}

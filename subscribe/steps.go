@@ -52,13 +52,14 @@ func (c *session) nextCommands() (steps []step) {
 	defer c.mu.Unlock()
 	for i := range c.commands[:min(len(c.commands), maxSteps)] {
 		steps = append(steps, step{command: c.commands[i]})
+		c.commandBytes -= c.commands[i].size
 		if c.commands[i].follow == everySet {
 			break
 		}
 	}
 	c.commands = slices.Delete(c.commands, 0, len(steps))
 	if len(c.commands) == 0 {
-		c.commands, c.commandBytes = nil, 0
+		c.commands = nil
 	}
 	c.room.Wake()
 	return steps
