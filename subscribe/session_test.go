@@ -224,6 +224,7 @@ func TestSessionDeleted(t *testing.T) {
 	every.expect("start of a at 3")
 	every.expect("start of b at 3")
 	every.expect("followed *: 2")
+	old := every.chains["a"].cursor
 	ok(t, s.hub.Delete(t.Context(), "a"))
 	named.expect("a: 404")
 	every.expect("a: 404")
@@ -233,6 +234,12 @@ func TestSessionDeleted(t *testing.T) {
 	named.send(`{"follow":"a","since":"start"}`)
 	named.expect("start of a at 0")
 	named.expect("a: 1 changes to 1")
+	resumed := s.dialSession()
+	resumed.send(`{"follow":"a","since":"%s"}`, old)
+	resumed.expect("a: 404 from 0")
+	resumed.send(`{"follow":"*","since":"now"}`)
+	resumed.expect("start of a at 0 diverged")
+	resumed.expect("start of b at 3")
 }
 
 // TestSessionErrors checks that an error concerns only one message or set.
@@ -265,7 +272,7 @@ func TestSessionErrors(t *testing.T) {
 		{"baselines of every set", `{"follow":"*","since":"baseline"}`, "*: 400", "baseline"},
 		{"no such set", `{"id":3,"follow":"c"}`, "id 3: c: 404", "no such set"},
 		{"gone", fmt.Sprintf(`{"follow":"a","since":"%v"}`, at), "a: 410 from 20", "baseline"},
-		{"never existed", `{"follow":"a","since":"5-5"}`, "a: 410 from 20", ""},
+		{"of a deleted set", `{"follow":"a","since":"5-5"}`, "a: 404 from 20", "since=start"},
 		{"of another log", fmt.Sprintf(`{"follow":"a","since":"25-%d"}`, time.Now().UnixMicro()), "start of a at 25", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

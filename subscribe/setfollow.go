@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/problem"
@@ -187,11 +188,18 @@ func (c *session) fail(f *setFollow, err error) error {
 	return nil
 }
 
+// remade returns the error for a cursor of a set that was deleted and made again.
+func remade() error {
+	p := problem.New(http.StatusNotFound, feed.ErrNoSet.Code, "the set of this cursor was deleted, and a new one was created; follow it with since=start")
+	p.Err = feed.ErrNoSet
+	return p
+}
+
 // restart handles a set that was deleted and made again. A session that follows every set starts over;
-// for others the cursor is gone.
+// in others the set looks deleted.
 func (c *session) restart(f *setFollow, st feed.State) {
 	if c.all == nil {
-		c.stop(f, feed.ErrGone, st.Floor, false)
+		c.stop(f, remade(), st.Floor, true)
 		return
 	}
 	c.drop(f)

@@ -144,9 +144,11 @@ func (c *session) startSet(s *step) error {
 			c.releaseFollows(1)
 		}
 	}
-	remade := false
+	again := false // whether the set disappeared before
 	if s.every {
-		remade = c.stopped[s.follow].absent
+		if again = c.stopped[s.follow].absent; again {
+			s.since = "start"
+		}
 		if c.all == nil || !c.wants(s.follow) || s.stateErr == nil && !(s.exists && c.mayFollowNow(s.state)) {
 			release()
 			return nil
@@ -165,7 +167,7 @@ func (c *session) startSet(s *step) error {
 	if err != nil {
 		release()
 		floor := feed.Cursor{}
-		if errors.Is(err, feed.ErrGone) {
+		if s.exists && (errors.Is(err, feed.ErrGone) || errors.Is(err, feed.ErrNoSet) && c.mayFollowNow(s.state)) {
 			floor = s.state.Floor
 		}
 		c.noteStopped(s.follow, stop{absent: errors.Is(err, feed.ErrNoSet), named: !s.every})
@@ -180,7 +182,7 @@ func (c *session) startSet(s *step) error {
 		c.addBaseline(f, s)
 		return nil
 	}
-	first.Diverged = first.Diverged || remade
+	first.Diverged = first.Diverged || again
 	f.moveTo(first.Cursor, first.Cursor)
 	c.appendStart(s.id, first)
 	if !s.exists || f.woken || first.Cursor != s.state.Head {
@@ -207,6 +209,8 @@ func (c *session) findStart(s *step) (*feed.Batch, error) {
 	switch {
 	case !s.exists && !at.IsZero():
 		return nil, feed.ErrNoSet
+	case !at.IsZero() && at.Micros < s.state.Begin:
+		return nil, remade()
 	case at.Position < s.state.Floor.Position, !at.IsZero() && at.Micros < s.state.Floor.Micros:
 		return nil, feed.ErrGone
 	}
