@@ -4,7 +4,7 @@
 // A source calls Publish. A destination that maintains a copy of a set opens a Replica, which reads
 // a baseline if necessary, follows the changes after it, resumes after a restart, and can audit the
 // copy. A destination that only reacts to changes calls Follow and stores the cursor of the last
-// batch. Baseline reads all resources once. A program that has not followed the log, but knows its
+// batch. FollowAll follows any number of sets on one connection. Baseline reads all resources once. A program that has not followed the log, but knows its
 // own resources, calls Client.Audit.
 //
 // All of them continue after outages and restarts of the hub. A publish is repeated with the same
@@ -12,7 +12,7 @@
 // resumes with the cursor of the last batch, so it skips nothing.
 //
 // Follow reads JSON pages by long polling, which works through every proxy: each page is one
-// ordinary request and its response.
+// ordinary request and its response. FollowAll needs a WebSocket.
 //
 // Package resourcesync has the types of changes, and package feed has cursors and batches.
 // Package client/disk stores a Replica on disk. The HTTP API is documented in docs/http.md.
@@ -48,7 +48,7 @@ type Options struct {
 	RetryTimeout time.Duration
 
 	// HTTP sends the requests. New copies it, and sets CheckRedirect in the copy. Its Timeout must
-	// be longer than a long poll. The default has a transport like http.DefaultTransport, but with
+	// be longer than a long poll; FollowAll ignores it. The default has a transport like http.DefaultTransport, but with
 	// a timeout of ten seconds for connecting.
 	HTTP *http.Client
 
@@ -156,13 +156,9 @@ func retryDelay(attempt int) time.Duration {
 // do sends a request once. If the status is 200, do calls read with the response. The error is a
 // *RefusedError, an *UnavailableError, or the error of read.
 func (c *Client) do(req *http.Request, read func(*http.Response) error) error {
-	req.Header.Set("User-Agent", c.opts.UserAgent)
-	if c.opts.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.send(&c.http, req)
 	if err != nil {
-		return c.unreachable(err)
+		return err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
@@ -176,12 +172,30 @@ func (c *Client) do(req *http.Request, read func(*http.Response) error) error {
 		}
 		return err
 	}
+	return c.statusError(resp)
+}
+
+// send sends a request once, through a copy of c.http. The caller must close the body of the response. An error is an
+// *UnavailableError.
+func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, error) {
+	req.Header.Set("User-Agent", c.opts.UserAgent)
+	if c.opts.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
+	}
+	resp, err := through.Do(req)
+	if err != nil {
+		return nil, c.unreachable(err)
+	}
+	return resp, nil
+}
+
+// statusError returns the error for an unsuccessful response: a *RefusedError or an *UnavailableError.
+func (c *Client) statusError(resp *http.Response) error {
 	p, err := problem.Read(resp, c.opts.Now())
 	if err != nil {
 		return c.unreachable(err)
 	}
-	switch {
-	case p.Status >= 500, p.Status == http.StatusTooManyRequests, p.Status == http.StatusRequestTimeout:
+	if isTemporary(p.Status) {
 		u := &UnavailableError{Err: &statusError{c.base, p}, Tries: 1, retryAfter: time.Duration(p.RetryAfter) * time.Second}
 		if p.Status == http.StatusInsufficientStorage {
 			u.retryAfter = max(u.retryAfter, maxRetryDelay) // the store is full; retention or an operator frees space slowly
@@ -195,6 +209,11 @@ func (c *Client) do(req *http.Request, read func(*http.Response) error) error {
 		}
 	}
 	return r
+}
+
+// isTemporary reports whether a hub may respond to the same request with another status later.
+func isTemporary(status int) bool {
+	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 
 // unreachable returns the error for a request without a complete response.

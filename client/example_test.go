@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/rshub/rshub/client"
@@ -50,6 +51,51 @@ func ExampleClient_Publish() {
 	}
 	fmt.Println("published", receipt.Count)
 	// Output: published 2
+}
+
+func ExampleClient_FollowAll() {
+	hub, stop := exampleHub()
+	defer stop()
+
+	dir, err := os.MkdirTemp("", "rshub-example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	c, err := client.New(hub, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, set := range []string{"articles", "theses"} {
+		if _, err := c.Publish(context.Background(), set, "", []resourcesync.Change{{Loc: "https://example.org/" + set, Change: resourcesync.Created}}); err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	cursors, err := client.OpenCursorFile(filepath.Join(dir, "cursors"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cursors.Close()
+	received := 0
+	for batch, err := range c.FollowAll(context.Background(), client.FollowAllOptions{All: true, AllSince: "start", Cursors: cursors}) {
+		if set, ok := errors.AsType[*client.SetError](err); ok {
+			log.Print(set) // the other sets are still followed
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		for _, entry := range batch.Entries {
+			fmt.Println(batch.Set, entry.Change.Loc)
+		}
+		if received += len(batch.Entries); received == 2 {
+			break
+		}
+	}
+	// Unordered output:
+	// articles https://example.org/articles
+	// theses https://example.org/theses
 }
 
 func ExampleClient_Follow() {

@@ -159,22 +159,28 @@ func (f *follower) fetchPage(ctx context.Context, wait time.Duration) (b *feed.B
 func (f *follower) readPage(resp *http.Response) (*feed.Batch, error) {
 	topic := f.client.base.Topic(f.set)
 	b, _, err := feed.ReadBatch(resp.Body, resourcesync.Limits{Bytes: maxPage})
-	at, known := f.sinceCursor()
+	at, known := parseSince(f.since)
 	switch {
 	case err != nil:
 		return nil, f.readError(err)
 	case b.Set != f.set:
 		return nil, notHubError(fmt.Sprintf("%s: got changes of another set, %q", topic, b.Set))
-	case known && !b.Diverged && b.After != at && (b.After.Position > 0 || at.Position > 0):
+	case known && !b.Diverged && !continues(b, at):
 		return nil, notHubError(fmt.Sprintf("%s: got changes after %v, want after %v", topic, b.After, at))
 	}
 	return b, nil
 }
 
-// sinceCursor returns since as a cursor. known is false if it is a word or a datetime, as it may be
-// before the first page. (A month, 2026-01, is a datetime.)
-func (f *follower) sinceCursor() (at feed.Cursor, known bool) {
-	at, err := feed.ParseCursor(f.since)
-	_, terr := resourcesync.ParseTime(f.since)
+// continues reports whether a batch starts at a cursor. At position 0, any datetime matches: a log that
+// does not exist yet has none.
+func continues(b *feed.Batch, at feed.Cursor) bool {
+	return b.After == at || b.After.Position == 0 && at.Position == 0
+}
+
+// parseSince returns a value of since as a cursor. known is false if it is a word or a datetime. (A
+// month, 2026-01, is a datetime.)
+func parseSince(since string) (at feed.Cursor, known bool) {
+	at, err := feed.ParseCursor(since)
+	_, terr := resourcesync.ParseTime(since)
 	return at, err == nil && terr != nil
 }

@@ -25,14 +25,22 @@ type reader struct {
 	client *Client
 	set    string
 
-	limit    int  // number of entries to request; reduced while the connection is slow
-	maxLimit int  // maximum of limit; reduced if pages are too large
-	started  bool // whether a page was received
-	failures int  // number of failed attempts since the last page
+	limit    int // number of entries to request; reduced while the connection is slow
+	maxLimit int // maximum of limit; reduced if pages are too large
+	attempts     // requests for pages
 }
 
 // notePage records that a page was received.
-func (r *reader) notePage() { r.started, r.failures, r.limit = true, 0, min(2*r.limit, r.maxLimit) }
+func (r *reader) notePage() {
+	r.attempts = attempts{started: true}
+	r.limit = min(2*r.limit, r.maxLimit)
+}
+
+// attempts counts attempts to receive something from a hub without a limit on their number.
+type attempts struct {
+	started  bool // whether one has succeeded
+	failures int  // number of failures since the last success
+}
 
 // get sends one request for a page, which the hub may hold for the duration of wait. read decodes
 // the response.
@@ -86,20 +94,26 @@ func (r *reader) handleError(err error) (time.Duration, error) {
 		r.maxLimit = r.limit
 		return 0, nil
 	}
+	if u, ok := errors.AsType[*UnavailableError](err); ok && u.slow {
+		r.limit = max(r.limit/2, 1)
+	}
+	return r.attempts.handleError(r.client, err)
+}
+
+// handleError counts a failure because of err. It returns how long to wait before the next attempt, or
+// the error that ends the attempts.
+func (a *attempts) handleError(c *Client, err error) (time.Duration, error) {
 	u, unavailable := errors.AsType[*UnavailableError](err)
-	// After a first valid page the URL is known to be correct, so an unexpected response is an
+	// After a first valid response the URL is known to be correct, so an unexpected response is an
 	// outage.
-	if !r.started && (!unavailable || u.Permanent) || !unavailable && !errors.Is(err, ErrNotHub) {
+	if !a.started && (!unavailable || u.Permanent) || !unavailable && !errors.Is(err, ErrNotHub) {
 		return 0, err
 	}
-	wait := retryDelay(r.failures)
+	wait := retryDelay(a.failures)
 	if unavailable {
 		wait = max(wait, min(u.retryAfter, maxRetryAfter))
-		if u.slow {
-			r.limit = max(r.limit/2, 1)
-		}
 	}
-	r.failures++
-	r.client.opts.OnRetry(err, wait)
+	a.failures++
+	c.opts.OnRetry(err, wait)
 	return wait, nil
 }

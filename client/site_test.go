@@ -86,7 +86,7 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, r)
 	n, intercept, drop := len(s.requests), s.intercept, s.dropAnswer != nil && s.dropAnswer(len(s.requests))
-	serve, publish := s.follow.Serve, s.hub.ServePublish
+	serve, serveSession, publish := s.follow.Serve, s.follow.ServeSession, s.hub.ServePublish
 	s.mu.Unlock()
 	if intercept != nil && intercept(n, w, r) {
 		return
@@ -102,6 +102,9 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}))
 	mux.Handle("GET /sets/{set}/changes", adapter.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		return serve(w, r, r.PathValue("set"))
+	}))
+	mux.Handle("GET /changes", adapter.Handle(func(w http.ResponseWriter, r *http.Request) error {
+		return serveSession(w, r, nil)
 	}))
 	mux.Handle("GET /sets/{set}", adapter.Handle(func(w http.ResponseWriter, r *http.Request) error {
 		st, err := s.log.State(r.Context(), r.PathValue("set"))

@@ -40,6 +40,14 @@ func Read(resp *http.Response, now time.Time) (*feed.Problem, error) {
 		p = &feed.Problem{Type: "about:blank"} // RFC 9457 section 4.2.1: no information beyond the status
 	}
 	p.Status = resp.StatusCode
+	p.RetryAfter = int((RetryAfter(resp.Header, now) + time.Second - 1) / time.Second) // rounded up, so that the client never retries too early
+	Clean(p)
+	return p, nil
+}
+
+// Clean completes a problem document that a client has decoded: it makes the texts safe for a
+// terminal, and sets Err as Read does.
+func Clean(p *feed.Problem) {
 	p.Title, p.Detail, p.Loc = sanitize(p.Title), sanitize(p.Detail), sanitize(p.Loc)
 	p.Errors = p.Errors[:min(len(p.Errors), resourcesync.MaxErrors)]
 	for i := range p.Errors {
@@ -48,13 +56,11 @@ func Read(resp *http.Response, now time.Time) (*feed.Problem, error) {
 	if p.Title == "" {
 		p.Title = http.StatusText(p.Status)
 	}
-	p.RetryAfter = int((RetryAfter(resp.Header, now) + time.Second - 1) / time.Second) // rounded up, so that the client never retries too early
 	if code, ok := strings.CutPrefix(p.Type, resourcesync.Terms+"problems/"); ok {
 		if e := feed.ErrorFromCode(code); e != nil {
 			p.Err = e
 		}
 	}
-	return p, nil
 }
 
 // RetryAfter parses the header Retry-After of a response, which is a number of seconds or a date.
