@@ -32,8 +32,9 @@ Commands:
   rshub copy --from DIR --to URL
                        copy a data directory to Redis, including positions,
                        datetimes, cursors, idempotency keys and subscriptions
-  rshub follow -set SET
-                       print the changes of a set as they are published to a hub
+  rshub follow -set SET | -all
+                       print the changes of a set, of several or of all as they
+                       are published to a hub
   rshub audit -set SET FILE
                        compare a list of resources with a set of a hub, and print
                        the differences
