@@ -50,6 +50,7 @@ func TestHowTo(t *testing.T) {
 			"curl command":                "",
 			"curl command for a baseline": "",
 			"rsmirror command":            "",
+			"rshub command for all sets":  "",
 			"Python program":              "python3 -u program",
 			"JavaScript program":          "node program.mjs",
 			"Go program":                  "./built",

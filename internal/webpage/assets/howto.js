@@ -93,6 +93,9 @@ func main() {
 	}
 }
 `, "Go program")),
+    section("Many sets on one connection",
+      p("All sets that ", free ? "anyone" : "the token", " may follow, also those that are created later, over one WebSocket:"),
+      copyable(`${free ? "" : `RSHUB_TOKEN="$TOKEN" `}rshub follow -hub '${base}' -all -since start`, "rshub command for all sets")),
     section("Callbacks: WebSub",
       p("The hub POSTs changes to your URL."),
       copyable(`curl${bearer} '${base}/hub' -d hub.mode=subscribe -d 'hub.topic=${topic}' \\\n  -d hub.callback=https://destination.example.org/changes`, "curl command that subscribes")),
