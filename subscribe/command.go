@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/resourcesync"
@@ -19,6 +20,7 @@ type command struct {
 	follow   string          // set to follow, or everySet; empty if none
 	unfollow string          // set to stop following, or everySet; empty if none
 	since    string          // start of follow
+	time     time.Time       // since as a datetime, for everySet; zero if it is none
 	filter   *feed.Filter    // filter of follow; nil if it selects everything
 	err      error           // error to answer instead; nil if the message is valid
 	size     int             // size of the message in bytes
@@ -99,8 +101,10 @@ func (c *command) setFilter(q url.Values) error {
 	if !f.IsZero() {
 		c.filter = &f
 	}
-	if c.follow == everySet && isBaseline(c.since) {
-		return resourcesync.Invalidf("follow %q: since cannot be a baseline; follow each set with since=baseline", everySet)
+	if c.follow == everySet && c.since != "" && c.since != "now" && c.since != "start" {
+		if c.time, err = resourcesync.ParseTime(c.since); err != nil {
+			return resourcesync.Invalidf("follow %q: got since %q, want now, start or a datetime; name a set to follow it from a cursor or with a baseline", everySet, resourcesync.Shorten(c.since))
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/resourcesync"
 )
 
 // An everyFollow is the state of a session that follows every set.
@@ -14,7 +15,7 @@ type everyFollow struct {
 	since  string          // start of the sets that existed at first
 	filter *feed.Filter
 	names  []string // sets that existed at first and are not started yet
-	sets   int      // number of sets followed because of it, until names is empty
+	sets   int      // number of sets that existed at first and could be started
 	done   bool     // whether the client was told that all these sets were started
 }
 
@@ -40,6 +41,10 @@ func (c *session) noteStopped(set string, s stop) {
 // followEvery executes a command to follow every set. The sets are started later, in slices. It returns
 // an error if the memory is unavailable; nothing has then changed.
 func (c *session) followEvery(m *command) error {
+	if o := &c.server.opts; m.time.After(o.Now().Add(o.ClockSkew)) {
+		c.appendError(m.id, everySet, resourcesync.Invalidf("since=%s is in the future", resourcesync.Shorten(m.since)), feed.Cursor{})
+		return nil
+	}
 	states, err := c.server.memory.Sets(c.ctx)
 	if isTemporary(err) {
 		return err

@@ -270,6 +270,8 @@ func TestSessionErrors(t *testing.T) {
 		{"invalid change", `{"follow":"a","change":"moved"}`, "a: 400", "change"},
 		{"unfollow with since", `{"unfollow":"a","since":"now"}`, "a: 400", "unfollow"},
 		{"baselines of every set", `{"follow":"*","since":"baseline"}`, "*: 400", "baseline"},
+		{"cursor of every set", `{"follow":"*","since":"5-5"}`, "*: 400", "datetime"},
+		{"future of every set", `{"follow":"*","since":"2999-01-01"}`, "*: 400", "future"},
 		{"no such set", `{"id":3,"follow":"c"}`, "id 3: c: 404", "no such set"},
 		{"gone", fmt.Sprintf(`{"follow":"a","since":"%v"}`, at), "a: 410 from 20", "baseline"},
 		{"of a deleted set", `{"follow":"a","since":"5-5"}`, "a: 404 from 20", "since=start"},

@@ -143,6 +143,9 @@ func (c *session) startSet(s *step) error {
 		if s.acquired {
 			c.releaseFollows(1)
 		}
+		if s.every && c.all != nil && !c.all.done {
+			c.all.sets--
+		}
 	}
 	again := false // whether the set disappeared before
 	if s.every {
