@@ -20,9 +20,10 @@ from .audit import Difference, Summary
 from .baseline import BaselinePage
 from .callback import Delivery, NewChanges, SignatureError, check_query, check_signature, read_delivery
 from .client import Client
-from .cursorfile import CursorFile
+from .cursorfile import CursorFile, CursorsFile
 from .errors import Error, GoneError, NotHubError, RefusedError, UnavailableError
 from .follow import Batch, position
+from .follow_many import SetError
 from .inventory import Inventory, version
 from .publish import Receipt
 from .replica import BaselinePendingError, DeleteLimitError, Replica, Update
@@ -33,6 +34,7 @@ __all__ = [
     "Batch",
     "Client",
     "CursorFile",
+    "CursorsFile",
     "DeleteLimitError",
     "Delivery",
     "Difference",
@@ -44,6 +46,7 @@ __all__ = [
     "Receipt",
     "RefusedError",
     "Replica",
+    "SetError",
     "SignatureError",
     "Summary",
     "UnavailableError",

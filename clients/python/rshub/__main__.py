@@ -9,7 +9,7 @@ import stat
 import sys
 from typing import Any, Dict, Iterator, List, Optional, TextIO
 
-from . import Client, CursorFile, Error
+from . import Client, CursorFile, CursorsFile, Error, SetError
 from .wire import is_a, read_json
 
 
@@ -44,6 +44,10 @@ def _sync() -> None:
 
 
 def _follow(client: Client, args: argparse.Namespace) -> int:
+    if args.sets or args.all:
+        return _follow_many(client, args)
+    if not args.set:
+        raise ValueError("follow: want a set, --set or --all")
     cursor_file = CursorFile(args.cursor, first=args.since) if args.cursor else None
     for batch in client.follow(args.set, cursor_file.read() if cursor_file else args.since, prefix=args.prefix, once=args.once, stream=args.stream):
         if batch.diverged:
@@ -55,6 +59,22 @@ def _follow(client: Client, args: argparse.Namespace) -> int:
             cursor_file.write(batch.cursor)
         else:
             sys.stdout.flush()
+    return 0
+
+
+def _follow_many(client: Client, args: argparse.Namespace) -> int:
+    if args.set or args.once or args.stream:
+        raise ValueError("follow: with --set or --all, want no other set, --once or --stream")
+    cursors = CursorsFile(args.cursor) if args.cursor else None
+    for got in client.follow_many(args.sets, args.since, every=args.since if args.all else None, prefix=args.prefix, cursors=cursors):
+        if isinstance(got, SetError):
+            print(f"rshub: set {got.set} is not followed: {got.error}", file=sys.stderr)
+            continue
+        if got.diverged:
+            print(f"rshub: set {got.set}: the hub has lost its newest changes; changes may repeat", file=sys.stderr)
+        for change in got.changes:
+            _put({"set": got.set, **change})
+        _sync()  # the cursor is stored afterwards
     return 0
 
 
@@ -93,13 +113,18 @@ def main(arguments: Optional[List[str]] = None) -> int:
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
-        sub.add_argument("set", help="name of the set")
+        if name == "follow":
+            sub.add_argument("set", nargs="?", help="name of the set")
+        else:
+            sub.add_argument("set", help="name of the set")
         sub.set_defaults(run=run)
         return sub
 
     follow = command("follow", _follow, "Print changes as they arrive, and reconnect after outages.")
+    follow.add_argument("--set", dest="sets", action="append", default=[], metavar="SET", help="follow this set, and all others that are given this way, on one connection; each line then has its set")
+    follow.add_argument("--all", action="store_true", help="follow every set on one connection, including sets that are created later")
     follow.add_argument("--since", default="now", help="a cursor, a datetime, start or now (the default)")
-    follow.add_argument("--cursor", metavar="FILE", help="file of the cursor, from which the next start continues")
+    follow.add_argument("--cursor", metavar="FILE", help="file of the cursor, or of the cursors of many sets, from which the next start continues")
     follow.add_argument("--once", action="store_true", help="end when there are no more changes")
     follow.add_argument("--stream", action="store_true", help="use an event stream instead of long polls")
     baseline = command("baseline", _baseline, "Print all resources of the set.")

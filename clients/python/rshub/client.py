@@ -10,7 +10,10 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tupl
 from . import audit as _audit
 from . import baseline as _baseline
 from . import follow as _follow
+from . import follow_many as _follow_many
 from . import publish as _publish
+from . import websocket as _websocket
+from .cursorfile import CursorsFile
 from .errors import Error, UnavailableError
 from .wire import Wire, backoff
 
@@ -90,6 +93,44 @@ class Client:
         choose = {"prefix": prefix, "change": change, "type": type, "collection": collection}
         return _follow.follow(self, set_name, since, choose, limit, wait, once, stream)
 
+    def follow_many(
+        self,
+        sets: _follow_many.Starts = (),
+        since: str = "now",
+        *,
+        every: Optional[str] = None,
+        prefix: str = "",
+        change: str = "",
+        type: str = "",
+        collection: str = "",
+        cursors: Optional[CursorsFile] = None,
+    ) -> Iterator[Union[_follow.Batch, _follow_many.SetError]]:
+        """Yields the changes of many sets from one WebSocket. It blocks while there are none.
+
+        sets has names of sets, which start at since, or is a dict of set to since. A since can also be a dict with
+        ``since`` and the filters of the set, which replace the filters of all sets: prefix, change, type and collection
+        as in follow. With every ("now", "start" or a datetime), every set that the caller may follow is followed, too,
+        including sets that are created later, from their start.
+
+        The batches of a set (Batch.set) are consecutive and in order; batches of different sets have no order. The first
+        batch of a set has no changes; its cursor is where following starts. A batch without changes may follow later, if
+        filters left out all changes up to its cursor. After an outage, every set continues at the cursor of its last
+        batch.
+
+        An error of one set, such as a GoneError, is yielded as a SetError, and the others continue. Call follow_many
+        again to follow the set again. With every, a set that was deleted is followed from its start once it is created
+        again; the first batch is then diverged.
+
+        With a CursorsFile, following starts at the stored cursors, whatever since says, and with every, all stored sets
+        are followed. The cursor of a batch is stored after the next one was requested, within about a second. Then each
+        change arrives at least once, even after crashes.
+
+        The hub closes the connection if nothing is read for a while. If processing takes a minute, do it in another
+        thread. Raises RefusedError, or, before the first message, NotHubError. With close, the iterator disconnects.
+        """
+        choose = {"prefix": prefix, "change": change, "type": type, "collection": collection}
+        return _follow_many.follow_many(self, sets, since, every, choose, cursors)
+
     def baseline(self, set_name: str, *, prefix: str = "", collection: str = "", after: str = "", limit: int = 5000) -> Iterator[_baseline.BaselinePage]:
         """Yields all resources of a set at one cursor, page by page in the order of loc. The last page has no resources
         and end set: follow from its cursor, and nothing is missed in between.
@@ -168,6 +209,10 @@ class Client:
 
         headers replace the default headers; an Accept can ask for CloudEvents."""
         return self._wire.events(url, headers or {})
+
+    def open_websocket(self, url: str) -> _websocket.WebSocket:
+        """Opens a WebSocket for messages in JSON, without retries."""
+        return _websocket.connect(self._wire, url, "rs.json")
 
     def retry(self, try_: Callable[[], T]) -> T:
         """Calls try_ until it succeeds, raises a permanent error, or retry_timeout has passed."""

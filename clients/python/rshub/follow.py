@@ -27,6 +27,8 @@ class Batch:
     #: True if the hub has lost its newest changes, for example when a backup was restored, and continues at ``after``.
     #: You may have applied changes that the hub no longer knows: read a baseline to be sure. Positions may repeat.
     diverged: bool = False
+    #: The name of the set.
+    set: str = ""
 
 
 def position(cursor: str) -> int:
@@ -37,16 +39,26 @@ def position(cursor: str) -> int:
         raise NotHubError(f"invalid cursor {cursor!r}") from None
 
 
+def check_since(since: str) -> None:
+    """Raises a ValueError for a baseline."""
+    if since == "baseline" or "~" in since:
+        raise ValueError("follow does not read baselines; use Client.baseline, and follow from the cursor of its end")
+
+
+def is_cursor(since: str) -> bool:
+    """Reports whether since is a cursor. 2026-01 is a date."""
+    return re.fullmatch(r"\d+-\d{3,}", since) is not None
+
+
 def follow(
     client: Client, set_name: str, since: str, choose: Dict[str, str], limit: int, wait: float, once: bool, stream: bool
 ) -> Iterator[Batch]:
     """See Client.follow."""
     if stream and once:
         raise ValueError("an event stream does not end; follow it without once")
-    if since == "baseline" or "~" in since:
-        raise ValueError("follow does not read baselines; use Client.baseline, and follow from the cursor of its end")
+    check_since(since)
     at: Optional[str] = None  # cursor of the previous page
-    first = since if re.fullmatch(r"\d+-\d{3,}", since) else None  # 2026-01 is a date
+    first = since if is_cursor(since) else None
     tries = 0
     while True:
         held = wait if at is not None and not once else 0.0
@@ -87,7 +99,7 @@ def page(client: Client, set_name: str, since: str, choose: Dict[str, str], limi
     if held:
         query["wait"] = f"{int(held * 1000)}ms"
     url = f"{client.topic(set_name)}?{urllib.parse.urlencode(query)}"
-    return _batch(client.request(url, wait=held), url, set_name, at)
+    return read_batch(client.request(url, wait=held), url, set_name, at)
 
 
 def events(client: Client, set_name: str, since: str, choose: Dict[str, str], at: Optional[str]) -> Iterator[Batch]:
@@ -98,14 +110,15 @@ def events(client: Client, set_name: str, since: str, choose: Dict[str, str], at
         if kind == "gone":
             raise GoneError(410, read if isinstance(read, dict) else {})
         if kind == "":
-            batch = _batch(read, url, set_name, at)
+            batch = read_batch(read, url, set_name, at)
             at = batch.cursor
             yield batch
 
 
-def _batch(answer: Any, url: str, set_name: str, at: Optional[str]) -> Batch:
+def read_batch(answer: Any, url: str, set_name: str, at: Optional[str]) -> Batch:
+    """Returns the batch in an object of the hub. It must be of this set and, unless at is None, follow the cursor at."""
     read = read_members(answer, url, ("set", str), ("after", str), ("cursor", str), ("changes", list))
-    batch = Batch(read_entries(read["changes"], url), read["after"], read["cursor"], read.get("diverged") is True)
+    batch = Batch(read_entries(read["changes"], url), read["after"], read["cursor"], read.get("diverged") is True, read["set"])
     if read["set"] != set_name:
         raise NotHubError(f"{url}: got changes of the set {read['set']}, want {set_name}")
     last = position(batch.after)

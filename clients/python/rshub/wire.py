@@ -40,11 +40,10 @@ class Wire:
     """Sends requests to one hub."""
 
     def __init__(self, hub: str, token: Optional[str]) -> None:
-        self._hub = hub
-        self._token = token
+        self.hub = hub
+        self.token = token
         handlers: List[urllib.request.BaseHandler] = [_NoRedirect()]
-        host = urllib.parse.urlsplit(hub).hostname or ""
-        if host in ("localhost", "::1") or host.startswith("127."):
+        if is_local(urllib.parse.urlsplit(hub).hostname or ""):
             handlers.append(urllib.request.ProxyHandler({}))  # a proxy cannot reach a hub on this machine
         self._opener = urllib.request.build_opener(*handlers)
 
@@ -54,7 +53,7 @@ class Wire:
             try:
                 content = _whole(answer)
             except (OSError, http.client.HTTPException) as e:
-                raise _unreachable(self._hub, e) from e
+                raise network_error(self.hub, e) from e
         try:
             return read_json(content)
         except ValueError as e:
@@ -69,7 +68,7 @@ class Wire:
                 try:
                     line = answer.readline(MAX_RESPONSE + 1)
                 except (OSError, http.client.HTTPException) as e:
-                    raise _unreachable(self._hub, e) from e
+                    raise network_error(self.hub, e) from e
                 if not line.endswith(b"\n"):  # end of the stream; an incomplete event is ignored
                     if len(line) > MAX_RESPONSE:
                         raise NotHubError(f"{url}: got an event of more than 64 MiB")
@@ -100,20 +99,25 @@ class Wire:
         if body is not None:
             data = json.dumps(body, ensure_ascii=False).encode()
             sent["Content-Type"] = "application/json"
-        if self._token:
-            sent["Authorization"] = f"Bearer {self._token}"
+        if self.token:
+            sent["Authorization"] = f"Bearer {self.token}"
         sent.update(headers)
         try:
             answer = self._opener.open(urllib.request.Request(url, data, sent), timeout=TIMEOUT + wait)
         except urllib.error.HTTPError as e:
             with e:
-                raise _failed(self._hub, e) from None
+                raise response_error(self.hub, e) from None
         except (OSError, http.client.HTTPException) as e:
-            raise _unreachable(self._hub, e) from e
+            raise network_error(self.hub, e) from e
         with answer:
             if answer.status != 200 or answer.headers.get_content_type() != kind:
                 raise NotHubError(f"{url}: got {answer.status} with the type {answer.headers.get_content_type()}, want 200 with {kind}; check the URL")
             yield answer
+
+
+def is_local(host: str) -> bool:
+    """Reports whether a host is this machine."""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def backoff(tries: int, after: float = 0) -> float:
@@ -144,7 +148,7 @@ def _whole(answer: http.client.HTTPResponse) -> bytes:
     return b"".join(parts)
 
 
-def _failed(hub: str, e: urllib.error.HTTPError) -> Error:
+def response_error(hub: str, e: urllib.error.HTTPError) -> Error:
     """Returns the error for an unsuccessful response."""
     problem: Dict[str, Any] = {}
     try:
@@ -153,17 +157,22 @@ def _failed(hub: str, e: urllib.error.HTTPError) -> Error:
             problem = read if isinstance(read, dict) else {}
     except (OSError, http.client.HTTPException, ValueError):
         pass  # the status suffices
-    problem.setdefault("title", http.client.responses.get(e.code, ""))
     after = _retry_after(e.headers.get("Retry-After"))
-    if e.code >= 500 or e.code in (408, 429):
-        if e.code == 507:
-            after = max(after, MAX_BACKOFF)  # it takes long until a full store has room
-        detail = f" ({problem['detail']})" if problem.get("detail") else ""
-        return UnavailableError(f"{hub}: got {e.code} {problem['title']}{detail}", retry_after=after)
     if e.code < 400:
         problem["detail"] = f"redirect to {e.headers.get('Location')}"
-    refused = RefusedError(e.code, problem)
-    return GoneError(e.code, problem) if refused.code == "gone" else refused
+    return problem_error(hub, e.code, problem, after)
+
+
+def problem_error(hub: str, status: int, problem: Dict[str, Any], after: float = 0) -> Error:
+    """Returns the error for a problem document."""
+    problem.setdefault("title", http.client.responses.get(status, ""))
+    if status >= 500 or status in (408, 429):
+        if status == 507:
+            after = max(after, MAX_BACKOFF)  # it takes long until a full store has room
+        detail = f" ({problem['detail']})" if problem.get("detail") else ""
+        return UnavailableError(f"{hub}: got {status} {problem['title']}{detail}", retry_after=after)
+    refused = RefusedError(status, problem)
+    return GoneError(status, problem) if refused.code == "gone" else refused
 
 
 def _retry_after(value: Optional[str]) -> float:
@@ -177,7 +186,7 @@ def _retry_after(value: Optional[str]) -> float:
         return 0
 
 
-def _unreachable(hub: str, e: Exception) -> UnavailableError:
+def network_error(hub: str, e: Exception) -> UnavailableError:
     """Returns the error for a request without a complete response."""
     reason = e.reason if isinstance(e, urllib.error.URLError) and isinstance(e.reason, Exception) else e
     certificate = isinstance(reason, ssl.SSLCertVerificationError)

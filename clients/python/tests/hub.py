@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import socket
+import socketserver
 import subprocess
 import tempfile
 import threading
@@ -195,6 +196,74 @@ class Proxy:
 
     def close(self):
         self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+class Wires:
+    """A TCP proxy in front of a hub, whose connections can be cut. As a proxy of the environment it answers CONNECT, and
+    connects every name to the hub."""
+
+    def __init__(self, hub):
+        self.connected = []  # names of CONNECT
+        self._ends = set()
+        self._lock = threading.Lock()
+        wires = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self):
+                try:
+                    head = self.request.recv(1 << 16)
+                    if head.startswith(b"CONNECT "):
+                        wires.connected.append(head.split()[1].decode())
+                    with socket.create_connection((hub.host.partition(":")[0], int(hub.host.partition(":")[2])), TIMEOUT) as there:
+                        if head.startswith(b"CONNECT "):
+                            self.request.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                        else:
+                            there.sendall(head)
+                        with wires._lock:
+                            wires._ends |= {self.request, there}
+                        back = threading.Thread(target=self.copy, args=(there, self.request))
+                        back.start()
+                        self.copy(self.request, there)
+                        back.join()
+                        with wires._lock:
+                            wires._ends -= {self.request, there}
+                except OSError:
+                    pass
+
+            def copy(self, source, target):
+                try:
+                    while True:
+                        data = source.recv(1 << 16)
+                        if not data:
+                            break
+                        target.sendall(data)
+                except OSError:
+                    pass
+                for end in (source, target):
+                    try:
+                        end.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass
+
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def cut(self):
+        """Breaks all connections."""
+        with self._lock:
+            for end in self._ends:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+
+    def close(self):
+        self.server.shutdown()
+        self.cut()
         self.thread.join()
         self.server.server_close()
 
