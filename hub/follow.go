@@ -99,6 +99,19 @@ func (h *Hub) Next(ctx context.Context, set string, after feed.Cursor, limit int
 	return batches, nil
 }
 
+// Cached is like Next, but does not read the memory, and so does not block. ok is false if the
+// memory would have to be read.
+func (h *Hub) Cached(set string, after feed.Cursor) (batches []*feed.Batch, ok bool) {
+	t := h.tail(set)
+	if t == nil {
+		return nil, false
+	}
+	if batches, ok, _ = t.after(after); len(batches) > 0 {
+		h.metrics.hits.Inc()
+	}
+	return batches, ok
+}
+
 // nextTimeout is the timeout for a read of the memory by Next.
 const nextTimeout = 30 * time.Second
 

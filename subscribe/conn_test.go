@@ -25,6 +25,7 @@ type hub interface {
 	Behind(set string, after feed.Cursor) (changes uint64, oldest int64)
 	Waits(set string) bool
 	Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error)
+	Cached(set string, after feed.Cursor) ([]*feed.Batch, bool)
 	Watch(set string, wake func()) (release func())
 	NoteHead(set string, head feed.Cursor)
 	WatchSets(wake func()) (release func())

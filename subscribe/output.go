@@ -16,10 +16,11 @@ import (
 // follows is the limit on the number of sets that a caller follows in sessions.
 const follows = limit.Follows
 
-// An output is the state of the output goroutine of a session. Only that goroutine uses it.
+// An output is the state of the output goroutine of a session.
 type output struct {
-	out   []byte // frames to write
-	tally tally  // deliveries in out
+	out       []byte // frames to write; may start within a frame
+	tally     tally  // deliveries in out
+	deadlined bool   // whether a deadline of the socket may be set
 
 	steps      []step // steps in progress
 	statesRead bool   // whether the states of the sets of steps were read
@@ -53,6 +54,8 @@ const (
 
 // run is the output goroutine of c.
 func (c *session) run() {
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	defer c.releaseAll()
 	var err error
 	for err == nil && c.ctx.Err() == nil {
@@ -180,6 +183,12 @@ func (c *session) wait() {
 		defer timer.Stop()
 		retry = timer.C
 	}
+	if c.deadlined { // otherwise it would apply to direct writes, too
+		c.deadlined = false
+		_ = c.nc.SetWriteDeadline(time.Time{})
+	}
+	c.turn.Unlock()
+	defer c.turn.Lock()
 	select {
 	case <-c.wakeup:
 	case <-retry:
@@ -269,8 +278,65 @@ func (c *session) deliver(f *setFollow) {
 			}
 			size += c.appendBatch(f, b)
 			examined += len(b.Entries)
+			if d := c.server.opts.Deliveries; d != nil && len(b.Entries) > 0 {
+				d.Delivered(f.set(), len(b.Entries))
+			}
 		}
 	}
+}
+
+// deliverNow writes the changes of the set of f to the socket without waiting, if the output goroutine
+// waits and nothing is pending. It reports whether the output goroutine has nothing to do for f. The
+// rest of a frame that the socket does not accept is left to it.
+func (c *session) deliverNow(f *setFollow, d *directDelivery) (done bool) {
+	if c.raw == nil || !c.turn.TryLock() {
+		return false
+	}
+	defer c.turn.Unlock()
+	if len(c.out) > 0 || !f.started || f.ended || f.behind || f.baseline != nil || c.ctx.Err() != nil {
+		return false
+	}
+	if d.format == c.wire.format && d.after == f.cursor && f.filter == nil && f.lastSent == f.cursor {
+		f.moveTo(d.end, d.end)
+	} else if !c.prepareNow(f, d) {
+		return false
+	}
+	if len(d.buf) == 0 {
+		return d.all
+	}
+	n, err := d.writer.write(c.raw, d.buf)
+	d.tally.plus(d.sum)
+	if err != nil {
+		c.closeSocket() // the reader notices, and ends c
+	}
+	if n < len(d.buf) {
+		c.out = append(c.out, d.buf[n:]...)
+		c.wakeup.Wake()
+	}
+	return d.all
+}
+
+// prepareNow puts the cached changes of the set of f into d, and moves f's cursor. It returns false if
+// the log would have to be read.
+func (c *session) prepareNow(f *setFollow, d *directDelivery) bool {
+	batches, ok := c.server.follower.Cached(f.set(), f.cursor)
+	if !ok {
+		return false
+	}
+	d.format, d.after = c.wire.format, f.cursor
+	if f.filter != nil || f.lastSent != f.cursor {
+		d.format = nil
+	}
+	own := c.out
+	c.out = d.buf[:0]
+	for len(batches) > 0 && len(c.out) < maxChunk {
+		c.appendBatch(f, batches[0])
+		batches = batches[1:]
+	}
+	d.buf, c.out = c.out, own
+	d.sum, c.tally = c.tally, tally{}
+	d.end, d.all = f.cursor, len(batches) == 0
+	return true
 }
 
 // flush writes the frames in out.
@@ -278,6 +344,7 @@ func (c *session) flush() error {
 	if len(c.out) == 0 {
 		return nil
 	}
+	c.deadlined = true
 	err := finish(c, c.nc, c.server.opts.WriteTimeout, c.out)
 	c.server.metrics.delivered[byWebSocket].count(&c.tally)
 	if c.out = c.out[:0]; cap(c.out) > 2*maxChunk {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -42,6 +43,7 @@ type session struct {
 	// Set before the goroutines start.
 	server  *Server
 	nc      net.Conn
+	raw     syscall.RawConn // nil if the socket cannot be written to without waiting
 	wire    wire
 	user    *limit.User // owner of the limit of follows; nil if there is no limit
 	slot    int         // in Server.wheel
@@ -70,10 +72,14 @@ type session struct {
 	bye          *closeFrame           // close frame to leave with; nil before a goodbye
 	why          reason                // reason of the end, as far as it is known
 
-	// Only the output goroutine writes follows, while it holds mu, so it may read it without mu.
+	// held by the output goroutine except while it waits, and by another goroutine that delivers
+	// directly; acquired before mu
+	turn sync.Mutex
+
+	// Written only by the output goroutine while it holds mu, so it may read it without mu.
 	follows map[string]*setFollow // by set
 
-	output
+	output // guarded by turn
 }
 
 // ServeSession lets the client of r follow any number of sets over a WebSocket. It hijacks the
@@ -105,6 +111,7 @@ func (s *Server) ServeSession(w http.ResponseWriter, r *http.Request, ended func
 		wakeup: backoff.NewWakeup(), room: backoff.NewWakeup(), follows: map[string]*setFollow{}, output: output{stopped: map[string]stop{}}, mayFollow: func(feed.State) bool { return true },
 	}
 	c.ctx, c.cancel = context.WithCancel(limit.NewContext(s.ctx, c.user))
+	c.raw = rawSocket(c.nc)
 	c.noteActivity()
 	c.release = func() {}
 	if s.opts.Rights != nil {

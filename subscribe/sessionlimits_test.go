@@ -512,3 +512,32 @@ func TestSessionPrivateBeforeStart(t *testing.T) {
 		}
 	})
 }
+
+// TestSessionStalled checks that a client that does not read delays no other, and gets everything when it
+// reads again, whichever goroutine wrote the frames.
+func TestSessionStalled(t *testing.T) {
+	s := newSite(t, settings{Options: subscribe.Options{WriteTimeout: patience}, sendBuffer: smallSend})
+	s.publish(1)
+	stalled, other := s.dialSession(), s.dialSession()
+	for _, c := range []*sessionClient{stalled, other} {
+		c.send(`{"follow":"a"}`)
+		c.expect("start of a at 1")
+	}
+	var end feed.Cursor
+	for range 10 {
+		end = s.publishLarge(200_000)
+		other.readTo(end)
+	}
+	stalled.readTo(end)
+	end = s.publish(3)
+	stalled.readTo(end)
+	other.readTo(end)
+}
+
+// readTo reads until the cursor of the set a is end.
+func (c *sessionClient) readTo(end feed.Cursor) {
+	c.Helper()
+	for c.chains["a"].cursor != end.String() {
+		c.read()
+	}
+}

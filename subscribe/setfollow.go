@@ -11,8 +11,8 @@ import (
 	"github.com/rshub/rshub/internal/zst"
 )
 
-// A setFollow is a set that a session follows. Only the output goroutine of the session uses it, except
-// for fields that say otherwise.
+// A setFollow is a set that a session follows. session.turn guards it, except for fields that say
+// otherwise.
 type setFollow struct {
 	session  *session
 	filter   *feed.Filter // nil if it selects everything
@@ -31,7 +31,7 @@ type setFollow struct {
 
 	ready bool // whether it is in session.ready; guarded by session.mu
 
-	// Written only while session.mu is held, so others may read them then.
+	// Written only while session.mu is held, too, so others may read them then.
 	cursor   feed.Cursor // cursor of the last batch, even if the filter omitted it
 	lastSent feed.Cursor // cursor of the last message
 }
@@ -126,9 +126,6 @@ func (c *session) appendBatch(f *setFollow, b *feed.Batch) (size int) {
 	f.moveTo(b.Cursor, b.Cursor)
 	size = len(c.out) - begin
 	c.tally.add(len(b.Entries), size)
-	if d := c.server.opts.Deliveries; d != nil && len(b.Entries) > 0 {
-		d.Delivered(f.set(), len(b.Entries))
-	}
 	return size
 }
 

@@ -6,16 +6,22 @@ import (
 	"syscall"
 )
 
-// findSocket sets c.raw to the socket of c, to which the group may write without waiting. It
-// does nothing for TLS, where bytes written to the underlying socket would be unencrypted and
-// corrupt the connection, and for a response. The output goroutine then does all writes.
-func (c *conn) findSocket() {
-	if _, ok := c.nc.(*tls.Conn); ok {
-		return
+// findSocket sets c.raw. If it is nil, the output goroutine does all writes.
+func (c *conn) findSocket() { c.raw = rawSocket(c.nc) }
+
+// rawSocket returns the socket of a connection, to which others than the output goroutine may write
+// without waiting. It returns nil for TLS, where bytes written to the underlying socket would be
+// unencrypted and corrupt the connection, and for a response.
+func rawSocket(nc net.Conn) syscall.RawConn {
+	if _, ok := nc.(*tls.Conn); ok {
+		return nil
 	}
-	if sc, ok := c.nc.(syscall.Conn); ok {
-		c.raw, _ = sc.SyscallConn()
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
 	}
+	raw, _ := sc.SyscallConn() // nil after an error
+	return raw
 }
 
 // isFragile reports whether a single write timeout makes nc unusable, as over TLS and HTTP/2.

@@ -47,6 +47,8 @@ type Follower interface {
 	// Next returns the batches that Follow yields first, without waiting for any. It reads at most
 	// limit entries from the log.
 	Next(ctx context.Context, set string, after feed.Cursor, limit int) ([]*feed.Batch, error)
+	// Cached is like Next, but does not block: ok is false if the log would have to be read.
+	Cached(set string, after feed.Cursor) (batches []*feed.Batch, ok bool)
 	// Watch calls wake whenever the log of a set may have changed, until release is called. wake
 	// must not block. If a call of Next after Watch misses a change, wake is called after it.
 	Watch(set string, wake func()) (release func())

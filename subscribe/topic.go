@@ -1,8 +1,12 @@
 package subscribe
 
 import (
+	"runtime"
+	"slices"
 	"sync"
+	"time"
 
+	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/backoff"
 )
 
@@ -76,9 +80,12 @@ func (ts *topics) wake(t *topic) {
 	ts.wakeup.Wake()
 }
 
-// dispatch wakes the sessions of queued topics until the server stops.
+// dispatch delivers the changes of queued topics, or wakes the sessions that cannot take them at once,
+// until the server stops. After a long delivery it pauses, like a group.
 func (ts *topics) dispatch() {
+	workers := make([]directDelivery, runtime.GOMAXPROCS(0))
 	var queue []*topic
+	var follows []*setFollow
 	for {
 		select {
 		case <-ts.wakeup:
@@ -91,13 +98,66 @@ func (ts *topics) dispatch() {
 			t.queued = false
 		}
 		ts.queueMu.Unlock()
-		ts.mu.Lock()
+		begun := time.Now()
 		for _, t := range queue {
-			for _, f := range t.follows {
-				f.session.markReady(f)
-			}
+			ts.mu.Lock()
+			follows = append(follows[:0], t.follows...)
+			ts.mu.Unlock()
+			ts.deliver(t.set, follows, workers)
+			clear(follows)
 		}
-		ts.mu.Unlock()
 		clear(queue)
+		if took := time.Since(begun); took > pauseThreshold {
+			_ = backoff.Sleep(ts.server.ctx, min(took, maxPause))
+		}
+	}
+}
+
+// minShare is the minimum number of follows that a worker delivers to.
+const minShare = 32
+
+// deliver delivers the changes of a set to follows. The workers share them.
+func (ts *topics) deliver(set string, follows []*setFollow, workers []directDelivery) {
+	size := max((len(follows)+len(workers)-1)/len(workers), minShare)
+	var wg sync.WaitGroup
+	rest := workers
+	for part := range slices.Chunk(follows, size) {
+		w := &rest[0]
+		if rest = rest[1:]; len(part) == len(follows) {
+			w.deliver(part)
+		} else {
+			wg.Go(func() { w.deliver(part) })
+		}
+	}
+	wg.Wait()
+	for i := range workers {
+		ts.server.count(byWebSocket, set, &workers[i].tally)
+	}
+}
+
+// A directDelivery delivers changes without the output goroutines of sessions. It is not safe for
+// concurrent use.
+type directDelivery struct {
+	writer directWriter
+	tally  tally // deliveries
+
+	// Frames of the last follow without a filter, for others at the same cursor.
+	format *feed.Format // nil if there are none
+	after  feed.Cursor  // cursor before the frames
+	end    feed.Cursor  // cursor after them
+	buf    []byte
+	sum    tally // deliveries in buf
+	all    bool  // whether these are all cached changes after the cursor
+}
+
+func (d *directDelivery) deliver(follows []*setFollow) {
+	for _, f := range follows {
+		if !f.session.deliverNow(f, d) {
+			f.session.markReady(f)
+		}
+	}
+	d.format = nil // the next set has others
+	if cap(d.buf) > maxIdle {
+		d.buf = nil
 	}
 }
