@@ -61,6 +61,9 @@ func (c *session) run() {
 	for err == nil && c.ctx.Err() == nil {
 		err = c.work()
 	}
+	if err == nil {
+		err = c.flush() // out may start within a frame
+	}
 	if errors.Is(err, errTooSlow) {
 		c.goodbye(closeTooSlow, "too slow: the client accepted no data for too long")
 	}
