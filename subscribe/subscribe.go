@@ -1,10 +1,15 @@
 // Package subscribe serves destinations that hold a connection. They follow a set over a
-// WebSocket, an event stream, or long polls, and resume where they stopped.
+// WebSocket, an event stream, or long polls, or any number of sets over a session, and resume where
+// they stopped.
 //
 // Followers of one set that need the same bytes form a group, which encodes and waits once for all
-// of them; see group.go. The package reads changes from package hub and baselines from an
-// inventory. It stores nothing about a follower. Package callback serves destinations that are
-// called. The package carries no compatibility promise.
+// of them; see group.go. A session is a WebSocket with a cursor for each of its sets; see session.go.
+// A change reaches sessions through topics (topic.go), which write it to those that are idle and wake
+// the others.
+//
+// The package reads changes from package hub and baselines from an inventory. It stores nothing about
+// a follower. Package callback serves destinations that are called. The package carries no
+// compatibility promise.
 package subscribe
 
 import (
