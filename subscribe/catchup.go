@@ -262,12 +262,18 @@ func (c *conn) writeClose() {
 	last := c.key.end(c.bye, cmp.Or(c.resumeFrom, c.cursor.String()))
 	c.closeLocked()
 	c.mu.Unlock()
-	_ = c.nc.SetDeadline(time.Now().Add(lingering))
-	if _, err := c.nc.Write(last); err != nil {
-		c.closeSocket()
+	writeLast(c.nc, last)
+}
+
+// writeLast writes the last bytes of a connection, and ends its writing side. After an error it closes
+// the socket.
+func writeLast(nc net.Conn, last []byte) {
+	_ = nc.SetDeadline(time.Now().Add(lingering))
+	if _, err := nc.Write(last); err != nil {
+		closeSocket(nc)
 		return
 	}
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
+	if half, ok := nc.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
 }

@@ -207,7 +207,7 @@ func (w wire) end(bye *closeFrame, cursor string) (last []byte) {
 		if bye.code != closeGone {
 			text = strings.TrimSpace(cursor + " " + text)
 		}
-		return appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(bye.code, text[:min(len(text), 123)]))
+		return appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(bye.code, strings.ToValidUTF8(text[:min(len(text), maxControlPayload-2)], "")))
 	}
 	if bye.err != nil {
 		last = w.append(last, lastEvent(bye.err))

@@ -3,7 +3,6 @@ package subscribe
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -13,13 +12,10 @@ import (
 	"github.com/rshub/rshub/internal/limit"
 )
 
-// follows is the limit on the number of sets that a caller follows in sessions.
-const follows = limit.Follows
-
 // An output is the state of the output goroutine of a session.
 type output struct {
 	out       []byte // frames to write; may start within a frame
-	tally     tally  // deliveries in out
+	tally     tally  // deliveries that are not counted yet
 	deadlined bool   // whether a deadline of the socket may be set
 
 	steps      []step // steps in progress
@@ -103,7 +99,7 @@ func (c *session) releaseAll() {
 
 // acquireFollows counts n follows for the limit.
 func (c *session) acquireFollows(n int) error {
-	err := c.user.Acquire(follows, int64(n))
+	err := c.user.Acquire(limit.Follows, int64(n))
 	if err == nil {
 		c.acquired += n
 	}
@@ -111,7 +107,7 @@ func (c *session) acquireFollows(n int) error {
 }
 
 func (c *session) releaseFollows(n int) {
-	c.user.Release(follows, int64(n))
+	c.user.Release(limit.Follows, int64(n))
 	c.acquired -= n
 }
 
@@ -258,6 +254,7 @@ func (c *session) deliver(f *setFollow) {
 		f.woken = true
 		return
 	}
+	defer c.server.count(byWebSocket, f.set(), &c.tally)
 	size, examined := 0, 0
 	for !f.ended && f.baseline == nil {
 		batches, err := c.server.follower.Next(c.ctx, f.set(), f.cursor, defaultLimit)
@@ -281,9 +278,6 @@ func (c *session) deliver(f *setFollow) {
 			}
 			size += c.appendBatch(f, b)
 			examined += len(b.Entries)
-			if d := c.server.opts.Deliveries; d != nil && len(b.Entries) > 0 {
-				d.Delivered(f.set(), len(b.Entries))
-			}
 		}
 	}
 }
@@ -349,7 +343,6 @@ func (c *session) flush() error {
 	}
 	c.deadlined = true
 	err := finish(c, c.nc, c.server.opts.WriteTimeout, c.out)
-	c.server.metrics.delivered[byWebSocket].count(&c.tally)
 	if c.out = c.out[:0]; cap(c.out) > 2*maxChunk {
 		c.out = nil
 	}
@@ -373,13 +366,5 @@ func (c *session) writeClose() {
 	c.mu.Lock()
 	bye := c.bye
 	c.mu.Unlock()
-	text := strings.ToValidUTF8(bye.reason[:min(len(bye.reason), maxControlPayload-2)], "")
-	_ = c.nc.SetDeadline(time.Now().Add(lingering))
-	if _, err := c.nc.Write(appendFrame(nil, websocket.CloseMessage, websocket.FormatCloseMessage(bye.code, text))); err != nil {
-		c.closeSocket()
-		return
-	}
-	if half, ok := c.nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
+	writeLast(c.nc, c.wire.end(bye, ""))
 }

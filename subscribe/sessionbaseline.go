@@ -56,12 +56,8 @@ func (c *session) startBaselines() {
 // readBaseline reads a baseline and passes its parts to the output goroutine.
 func (c *session) readBaseline(r *baselineRead) {
 	defer r.cancel()
-	pass := func(p baselinePart) bool {
-		p.from = r
-		c.mu.Lock()
-		c.parts = append(c.parts, p)
-		c.mu.Unlock()
-		c.wakeup.Wake()
+	pass := func(p *part) bool {
+		c.addPart(baselinePart{from: r, part: p})
 		select {
 		case <-r.written:
 			return true
@@ -79,16 +75,18 @@ func (c *session) readBaseline(r *baselineRead) {
 	}
 	for err == nil {
 		var p *part
-		if p, err = b.next(r.ctx, feed.JSON); err == nil && (!pass(baselinePart{part: p}) || p.End) {
+		if p, err = b.next(r.ctx, feed.JSON); err == nil && (!pass(p) || p.End) {
 			break
 		}
 	}
-	if err != nil || r.ctx.Err() != nil {
-		err = errors.Join(err, r.ctx.Err())
-	}
+	c.addPart(baselinePart{from: r, err: err, last: true})
+}
+
+// addPart passes a part to the output goroutine.
+func (c *session) addPart(p baselinePart) {
 	c.mu.Lock()
-	c.parts = append(c.parts, baselinePart{from: r, err: err, last: true})
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	c.parts = append(c.parts, p)
 	c.wakeup.Wake()
 }
 

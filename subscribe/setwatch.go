@@ -114,7 +114,9 @@ func (w *setWatch) compare(known map[string]setSummary) map[string]setSummary {
 	now := make(map[string]setSummary, len(states))
 	var changed, all []setState
 	for _, st := range states {
-		all = append(all, setState{st, true})
+		if len(requests) > 0 {
+			all = append(all, setState{st, true})
+		}
 		s := setSummary{begin: st.Begin, private: st.Private}
 		if before, ok := known[st.Set]; !ok || before != s {
 			changed = append(changed, setState{st, true})
