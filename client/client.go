@@ -4,8 +4,8 @@
 // A source calls Publish. A destination that maintains a copy of a set opens a Replica, which reads
 // a baseline if necessary, follows the changes after it, resumes after a restart, and can audit the
 // copy. A destination that only reacts to changes calls Follow and stores the cursor of the last
-// batch. FollowAll follows any number of sets on one connection. Baseline reads all resources once. A program that has not followed the log, but knows its
-// own resources, calls Client.Audit.
+// batch. FollowAll follows any number of sets on one connection. Baseline reads all resources once. A
+// program that has not followed the log, but knows its own resources, calls Client.Audit.
 //
 // All of them continue after outages and restarts of the hub. A publish is repeated with the same
 // Idempotency-Key until the hub accepts or refuses it, so the hub does not accept it twice. Follow
@@ -48,8 +48,8 @@ type Options struct {
 	RetryTimeout time.Duration
 
 	// HTTP sends the requests. New copies it, and sets CheckRedirect in the copy. Its Timeout must
-	// be longer than a long poll; FollowAll ignores it. The default has a transport like http.DefaultTransport, but with
-	// a timeout of ten seconds for connecting.
+	// be longer than a long poll; FollowAll ignores it. The default has a transport like
+	// http.DefaultTransport, but with a timeout of ten seconds for connecting.
 	HTTP *http.Client
 
 	// OnRetry is called after each failure that the Client will retry. wait is the time until the
@@ -175,8 +175,8 @@ func (c *Client) do(req *http.Request, read func(*http.Response) error) error {
 	return c.statusError(resp)
 }
 
-// send sends a request once, through a copy of c.http. The caller must close the body of the response. An error is an
-// *UnavailableError.
+// send sends a request once, through a copy of c.http. The caller must close the body of the response.
+// An error is an *UnavailableError.
 func (c *Client) send(through *http.Client, req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", c.opts.UserAgent)
 	if c.opts.Token != "" {

@@ -94,7 +94,7 @@ func main() {
 }
 `, "Go program")),
     section("Many sets on one connection",
-      p("All sets that ", free ? "anyone" : "the token", " may follow, also those that are created later, over one WebSocket:"),
+      p("All sets that ", free ? "anyone" : "the token", " may follow, including sets that are created later, over one WebSocket:"),
       copyable(`${free ? "" : `RSHUB_TOKEN="$TOKEN" `}rshub follow -hub '${base}' -all -since start`, "rshub command for all sets")),
     section("Callbacks: WebSub",
       p("The hub POSTs changes to your URL."),
