@@ -73,6 +73,9 @@ func (f *allFollower) handleMessage(ctx context.Context, m *hubMessage) error {
 		s.leaving = false
 	case m.followed == everySet && f.opts.All:
 		f.allSince = "start"
+		if f.opts.OnAllStarted != nil {
+			f.opts.OnAllStarted()
+		}
 	default:
 		return nil // of a later version
 	}

@@ -21,6 +21,10 @@ type FollowAllOptions struct {
 	AllSince  string      // start of the sets that All adds at first: "now", "start" or a datetime; default: "now"
 	AllFilter feed.Filter // filter of the changes of sets that All adds; default: all changes
 
+	// OnAllStarted is called in each connection with All, after FollowAll has yielded the first
+	// batch of every set that existed at its start. Default: no call.
+	OnAllStarted func()
+
 	// Cursors stores how far the caller has processed each set. A stored cursor has precedence over
 	// FollowSet.Since. With All, every set that has a cursor is followed from there. If there are
 	// such cursors, AllSince is "start", so sets that were created in the meantime are complete.
@@ -90,7 +94,8 @@ const defaultSilence = 2 * time.Minute
 // Follow yields before its first batch. When ctx is done, FollowAll ends without an error. FollowAll
 // always closes the connection and waits for its goroutines before it ends.
 //
-// FollowAll does not read baselines. Use Client.Baseline or a Replica for each set that needs one.
+// FollowAll does not read baselines. A destination that maintains copies passes the batches of each
+// set to the ApplyBatch of a Replica, which reads a baseline when one is needed.
 func (c *Client) FollowAll(ctx context.Context, o FollowAllOptions) iter.Seq2[*feed.Batch, error] {
 	return func(yield func(*feed.Batch, error) bool) {
 		f, err := newAllFollower(ctx, c, o)
@@ -200,7 +205,7 @@ func isBaseline(since string) bool {
 }
 
 func baselineError(where string) error {
-	return resourcesync.Invalidf("%s: cannot start with a baseline; use Client.Baseline or a Replica for the set", where)
+	return resourcesync.Invalidf("%s: cannot start with a baseline; use Client.Baseline, or a Replica with ApplyBatch", where)
 }
 
 // checkCommand returns an error if a command is larger than the hub accepts.

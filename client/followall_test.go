@@ -178,8 +178,15 @@ func TestFollowAllEvery(t *testing.T) {
 	s := newSite(t)
 	s.publishTo(t, "a", "urn:1")
 	s.publishTo(t, "b", "urn:1")
-	r := newAllReader(t, newClient(t, s.URL, client.Options{}).FollowAll(t.Context(), client.FollowAllOptions{
+	var r *allReader
+	started := 0
+	r = newAllReader(t, newClient(t, s.URL, client.Options{}).FollowAll(t.Context(), client.FollowAllOptions{
 		All: true, AllFilter: feed.Filter{Prefix: "urn:"}, Sets: []client.FollowSet{{Set: "b", Since: "start"}},
+		OnAllStarted: func() {
+			if started++; len(r.last) != 2 {
+				t.Errorf("OnAllStarted is called after the first batches of %d sets, want 2", len(r.last))
+			}
+		},
 	}))
 	for len(r.last) < 2 {
 		r.readBatch()
@@ -202,6 +209,9 @@ func TestFollowAllEvery(t *testing.T) {
 	r.readUntil("b", "urn:3")
 	if want := []string{"urn:2"}; !slices.Equal(r.locs["a"], want) { // since now
 		t.Errorf("FollowAll yields %q of set a, want %q", r.locs["a"], want)
+	}
+	if started != 1 {
+		t.Errorf("OnAllStarted is called %d times, want once", started)
 	}
 }
 
@@ -345,7 +355,7 @@ func TestFollowAllOptions(t *testing.T) {
 		{"nothing", client.FollowAllOptions{}, "name sets, or set All"},
 		{"invalid set name", client.FollowAllOptions{Sets: []client.FollowSet{{Set: "a/b"}}}, "invalid set name"},
 		{"same set twice", client.FollowAllOptions{Sets: []client.FollowSet{{Set: "a"}, {Set: "a"}}}, `set "a": named twice`},
-		{"baseline", client.FollowAllOptions{Sets: []client.FollowSet{{Set: "a", Since: "baseline"}}}, `set "a": cannot start with a baseline; use Client.Baseline or a Replica`},
+		{"baseline", client.FollowAllOptions{Sets: []client.FollowSet{{Set: "a", Since: "baseline"}}}, `set "a": cannot start with a baseline; use Client.Baseline, or a Replica with ApplyBatch`},
 		{"baseline of all", client.FollowAllOptions{All: true, AllSince: "baseline"}, "AllSince: cannot start with a baseline"},
 		{"cursor of all", client.FollowAllOptions{All: true, AllSince: "7-7"}, `AllSince: got "7-7", want now, start or a datetime`},
 		{"long filter", client.FollowAllOptions{All: true, AllFilter: feed.Filter{Prefix: strings.Repeat("x", 16<<10)}}, "the filter is too long"},

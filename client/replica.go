@@ -38,6 +38,7 @@ type ReplicaOptions struct {
 	// the Replica, for example from a list of the source. With a Collection, the Replica calls
 	// Holds for resources outside of it. A resource that the destination has is yielded as deleted.
 	// By default, the destination is assumed to have the resources that the Replica has yielded.
+	// After a crash, this can miss resources of the updates that were applied shortly before it.
 	Holds func(loc string) (bool, error)
 
 	// MaxDelete is the maximum number of resources that a baseline may delete because it does not
@@ -77,7 +78,8 @@ func (e *DeleteLimitError) Error() string {
 // that the destination has applied. With it, a destination follows a set without handling baselines
 // itself, and can verify that it is in sync, see Audit.
 //
-// A Replica is safe for concurrent use, but only one call of Follow or CatchUp may be in progress.
+// A Replica is safe for concurrent use, but only one call of Follow, CatchUp or ApplyBatch may be in
+// progress.
 type Replica struct {
 	client *Client
 	set    string
@@ -86,7 +88,7 @@ type Replica struct {
 	own      *inventory.Writer
 	baseline *inventory.Writer // baseline that is being read
 
-	running           sync.Mutex // held by Follow and CatchUp
+	running           sync.Mutex // held by Follow, CatchUp and ApplyBatch
 	completeCheckedAt time.Time  // when the hub was last asked whether it knows all resources; guarded by running
 
 	mu           sync.Mutex // guards the fields below
@@ -153,7 +155,13 @@ type Update struct {
 	Entries  []feed.Entry
 	Cursor   feed.Cursor // cursor of the destination after the update; zero while a baseline is in progress
 	Baseline bool        // whether the entries result from the comparison with a baseline, not from the log
-	Complete bool        // whether this is the last update of a baseline, and the hub knew all resources
+
+	// Complete reports whether this is the last update of a baseline, and the hub knew all resources.
+	// Then the destination has exactly the resources of the Replica's State (with a Collection, those
+	// in it), except after a crash: from updates that it applied shortly before the crash, it may
+	// have resources that the hub has deleted since, and that neither the Replica nor the baseline
+	// knows. It should remove those.
+	Complete bool
 }
 
 // Follow yields the updates that the destination must apply, and blocks while there are none. The
@@ -170,8 +178,8 @@ type Update struct {
 // another baseline. An interrupted baseline continues where it stopped, even in another process.
 //
 // An error is the last thing that Follow yields. It is an error of Baseline, the Store, Holds,
-// MayDelete or BeforeBaseline, or a *DeleteLimitError, or it reports that another call of Follow or
-// CatchUp is in progress. When ctx is done, Follow ends without an error.
+// MayDelete or BeforeBaseline, or a *DeleteLimitError, or it reports that another call of Follow,
+// CatchUp or ApplyBatch is in progress. When ctx is done, Follow ends without an error.
 func (r *Replica) Follow(ctx context.Context) iter.Seq2[*Update, error] { return r.updates(ctx, false) }
 
 // CatchUp is like Follow, but ends when the hub has no more changes.
@@ -182,15 +190,38 @@ var (
 	errStopped = errors.New("the caller stopped the iteration")
 )
 
+// ApplyBatch is like CatchUp, but takes the changes from a batch of FollowAll, without a request. The
+// batch must have all changes of the set, or all with the Replica's Prefix, and the Replica retains
+// its entries. If the batch does not start at the Replica's cursor, for example because a baseline
+// is required, ApplyBatch reads from the hub, as CatchUp does. So batches may be omitted.
+//
+// ApplyBatch writes to the Store only from time to time. Call Flush before the Store is closed.
+func (r *Replica) ApplyBatch(ctx context.Context, b *feed.Batch) iter.Seq2[*Update, error] {
+	return r.sequence(ctx, func(yield func(*Update) bool) error {
+		if b.Set != r.set {
+			return fmt.Errorf("got a batch of set %q", b.Set)
+		}
+		if at, ok := r.Cursor(); !ok || b.Diverged || at != b.After {
+			return r.run(ctx, true, yield)
+		}
+		return r.applyBatch(ctx, b, yield)
+	})
+}
+
 // updates returns the sequence of Follow, or of CatchUp if once is true.
 func (r *Replica) updates(ctx context.Context, once bool) iter.Seq2[*Update, error] {
+	return r.sequence(ctx, func(yield func(*Update) bool) error { return r.run(ctx, once, yield) })
+}
+
+// sequence returns the sequence of the updates that run yields, and of its error.
+func (r *Replica) sequence(ctx context.Context, run func(yield func(*Update) bool) error) iter.Seq2[*Update, error] {
 	return func(yield func(*Update, error) bool) {
 		if !r.running.TryLock() {
 			yield(nil, errBusy)
 			return
 		}
 		defer r.running.Unlock()
-		err := r.run(ctx, once, func(u *Update) bool { return yield(u, nil) })
+		err := run(func(u *Update) bool { return yield(u, nil) })
 		if err != nil && err != errStopped && ctx.Err() == nil {
 			yield(nil, fmt.Errorf("replica of set %q: %w", r.set, err))
 		}
@@ -232,14 +263,7 @@ func (r *Replica) followLog(ctx context.Context, once bool, yield func(*Update) 
 		case err != nil:
 			return false, err
 		}
-		entries, err := r.selectEntries(ctx, b.Entries)
-		if err != nil {
-			return false, err
-		}
-		if len(entries) > 0 && !yield(&Update{Entries: entries, Cursor: b.Cursor}) {
-			return false, errStopped
-		}
-		if err := r.recordBatch(ctx, b); err != nil {
+		if err := r.applyBatch(ctx, b, yield); err != nil {
 			return false, err
 		}
 		if r.checkComplete(ctx); !r.baselineDone {
@@ -247,6 +271,18 @@ func (r *Replica) followLog(ctx context.Context, once bool, yield func(*Update) 
 		}
 	}
 	return false, nil
+}
+
+// applyBatch yields the changes of a batch that continues the replica's cursor.
+func (r *Replica) applyBatch(ctx context.Context, b *feed.Batch, yield func(*Update) bool) error {
+	entries, err := r.selectEntries(ctx, b.Entries)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 && !yield(&Update{Entries: entries, Cursor: b.Cursor}) {
+		return errStopped
+	}
+	return r.recordBatch(ctx, b)
 }
 
 // checkComplete asks the hub, at the start and then every hour, whether it now knows all resources.

@@ -32,6 +32,10 @@ type destination struct {
 	o       client.ReplicaOptions
 	random  *rand.Rand
 	held    map[string]uint64 // positions by loc; 0 if unknown, because a baseline changed the resource
+
+	// Whether the destination may have resources that the replica has not recorded, and that the hub
+	// has deleted in the meantime.
+	unrecorded bool
 }
 
 func newDestination(t *testing.T, c *client.Client, store inventory.Store, o client.ReplicaOptions) *destination {
@@ -56,6 +60,28 @@ func (d *destination) apply(u *client.Update) {
 			delete(d.held, e.Change.Loc)
 		}
 	}
+	if u.Complete && d.unrecorded {
+		d.removeUnknown()
+	}
+}
+
+// removeUnknown removes the resources that the replica does not know.
+func (d *destination) removeUnknown() {
+	state, release, err := d.replica.State(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer release()
+	for loc := range d.held {
+		e, ok, err := state.Get(d.t.Context(), loc)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if !ok || !(feed.Filter{Collection: d.o.Collection}).Match(&e.Change) {
+			delete(d.held, loc)
+		}
+	}
+	d.unrecorded = false
 }
 
 // catchUp applies all updates. It simulates the given number of crashes, after which the newest
@@ -64,7 +90,14 @@ func (d *destination) catchUp(c *client.Client, kills int) {
 	d.t.Helper()
 	for ; kills >= 0; kills-- {
 		left := 1 + d.random.IntN(5)
-		for u, err := range d.replica.CatchUp(d.t.Context()) {
+		updates, live := d.replica.CatchUp(d.t.Context()), false
+		if kills > 0 {
+			if b := d.readBatch(c); b != nil {
+				live = true
+				updates = d.replica.ApplyBatch(d.t.Context(), b)
+			}
+		}
+		for u, err := range updates {
 			if err != nil {
 				d.t.Fatal(err)
 			}
@@ -72,13 +105,33 @@ func (d *destination) catchUp(c *client.Client, kills int) {
 				break
 			}
 			if d.apply(u); kills > 0 && left <= 0 {
+				d.unrecorded = d.unrecorded || live
 				break
 			}
 		}
 		if kills > 0 {
+			if err := d.replica.Flush(d.t.Context()); err != nil { // CatchUp has done so
+				d.t.Fatal(err)
+			}
 			d.reopen(c)
 		}
 	}
+}
+
+// readBatch returns some changes of the set: mostly those after the replica's cursor, or others as if a
+// batch was omitted or repeated. It returns nil if the hub does not have them.
+func (d *destination) readBatch(c *client.Client) *feed.Batch {
+	since := "start"
+	if at, ok := d.replica.Cursor(); ok && d.random.IntN(4) > 0 {
+		since = at.String()
+	}
+	options := client.FollowOptions{Limit: 1 + d.random.IntN(50), Filter: feed.Filter{Prefix: d.o.Prefix}}
+	for b, err := range c.Follow(d.t.Context(), "demo", since, options) {
+		if err == nil {
+			return b
+		}
+	}
+	return nil
 }
 
 // differences returns the kinds of the differences by loc, and fails the test unless each loc is
@@ -196,6 +249,53 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 		d.catchUp(c, d.random.IntN(4))
 		checkHeld(t, what, d.held, within(truth, o.Prefix))
 		d.inSync(what)
+	}
+}
+
+// TestReplicaApplyBatch checks that ApplyBatch sends requests only for batches that do not continue the
+// replica: the first one, one after an omitted one, and a repeated one.
+func TestReplicaApplyBatch(t *testing.T) {
+	s := newSite(t)
+	c := newClient(t, s.URL, newClock().options())
+	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
+	var at feed.Cursor
+	publish := func(loc string) *feed.Batch {
+		b := &feed.Batch{Set: "demo", After: at, Cursor: s.publish(t, loc)}
+		b.Entries = []feed.Entry{{Cursor: b.Cursor, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}}
+		at = b.Cursor
+		return b
+	}
+	apply := func(name string, b *feed.Batch, requests bool) {
+		t.Helper()
+		before := len(s.received())
+		for u, err := range d.replica.ApplyBatch(t.Context(), b) {
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			d.apply(u)
+		}
+		if n := len(s.received()) - before; (n > 0) != requests {
+			t.Errorf("%s batch: got %d requests, want some: %t", name, n, requests)
+		}
+	}
+	apply("first", publish("urn:1"), true)
+	apply("next", publish("urn:2"), false)
+	omitted := publish("urn:3")
+	apply("later", publish("urn:4"), true)
+	apply("repeated", omitted, true)
+	apply("last", publish("urn:5"), false)
+	checkHeld(t, "at the end", d.held, s.resources(t))
+	if err := d.replica.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.reopen(c)
+	if got, _ := d.replica.Cursor(); got != at {
+		t.Errorf("cursor after Flush: got %v, want %v", got, at)
+	}
+	for u, err := range d.replica.ApplyBatch(t.Context(), &feed.Batch{Set: "other", After: at, Cursor: at}) {
+		if err == nil || !strings.Contains(err.Error(), `replica of set "demo": got a batch of set "other"`) {
+			t.Errorf("batch of another set: got %v, %v, want an error", u, err)
+		}
 	}
 }
 
