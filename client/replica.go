@@ -292,7 +292,7 @@ func (r *Replica) applyBatch(ctx context.Context, b *feed.Batch, yield func(*Upd
 // changes.
 func (r *Replica) checkComplete(ctx context.Context) {
 	now := r.client.opts.Now()
-	if !r.hasLeftovers || !r.baselineDone || !r.completeCheckedAt.IsZero() && now.Sub(r.completeCheckedAt) < completeCheckInterval {
+	if !r.HasLeftovers() || !r.baselineDone || !r.completeCheckedAt.IsZero() && now.Sub(r.completeCheckedAt) < completeCheckInterval {
 		return
 	}
 	r.completeCheckedAt = now
@@ -368,6 +368,15 @@ func (r *Replica) Cursor() (at feed.Cursor, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cursor, r.baselineDone
+}
+
+// HasLeftovers reports whether the destination has resources that the last baseline did not name, and
+// that may still exist because the hub did not know all resources. CatchUp, and Follow at its start
+// and every hour, ask the hub whether it now knows all, and then delete those that do not exist.
+func (r *Replica) HasLeftovers() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.hasLeftovers
 }
 
 // ErrBaselinePending means that a Replica has no state as of a cursor, because its baseline is not

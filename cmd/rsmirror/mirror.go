@@ -63,10 +63,10 @@ func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 		return mirror.Lines{W: p.stdout}, nil
 	}
 	return mirror.NewDirectory(h, mirror.DirectoryOptions{
-		Fetch: fetch.Options{
+		Fetcher: fetch.New(fetch.Options{
 			Client: &http.Client{Transport: bearerTransport{p.foreignTransport(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
 			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
-		},
+		}),
 		Names: p.settings.Names, MaxDelete: p.maxDelete, OnAction: p.report.record,
 	})
 }

@@ -24,6 +24,7 @@ type Problem struct {
 	Path     string      `json:"path,omitempty"`
 	Reason   string      `json:"reason,omitempty"`
 	Repaired bool        `json:"repaired,omitempty"`
+	Set      string      `json:"set,omitempty"` // set of a hub whose sets are all mirrored
 
 	entry feed.Entry  // version that the file should have
 	info  fs.FileInfo // for a foreign file; nil if it no longer exists
@@ -48,6 +49,7 @@ type Location string
 const (
 	InRecords Location = "bookkeeping" // the bookkeeping differs from the source
 	InFiles   Location = "file"        // the disk differs from the bookkeeping
+	InSets    Location = "set"         // only the hub has the set, or only the directory has its mirror
 )
 
 // AuditOptions configures Audit. Zero values are the defaults.

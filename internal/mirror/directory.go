@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -19,15 +20,15 @@ import (
 
 // DirectoryOptions configures a Directory. Zero values are the defaults.
 type DirectoryOptions struct {
-	Fetch     fetch.Options
-	Names     filename.Names
-	MaxDelete reconcile.Bound // maximum deletions of the mirror's resources per day
-	OnAction  func(Action)    // called after each Action, concurrently; default: no call
+	Fetcher    *fetch.Fetcher // fetches contents; several Directories may share it; default: fetch.New with defaults
+	Names      filename.Names
+	RetryPause time.Duration   // before the first retry of a resource that could not be fetched, doubled each time up to an hour; default 10 s
+	MaxDelete  reconcile.Bound // maximum deletions of the mirror's resources per day
+	OnAction   func(Action)    // called after each Action, concurrently; default: no call
 }
 
 const (
-	applyTimeout  = 2 * time.Minute  // time that Apply spends on one content before it leaves it to Retry
-	minRetryPause = 10 * time.Second // before the first retry of a failed resource, doubled each time
+	applyTimeout  = 2 * time.Minute // time that Apply spends on one content before it leaves it to Retry
 	maxRetryPause = time.Hour
 )
 
@@ -53,9 +54,8 @@ const (
 // A Directory is a Sink that stores the contents of resources as files. It replaces each file
 // atomically: readers see either the whole old content or the whole new one.
 type Directory struct {
-	home    *home.Home
-	fetcher *fetch.Fetcher
-	opts    DirectoryOptions
+	home *home.Home
+	opts DirectoryOptions
 
 	removing sync.Mutex // held while files are removed
 
@@ -78,7 +78,11 @@ func NewDirectory(h *home.Home, o DirectoryOptions) (*Directory, error) {
 	if o.OnAction == nil {
 		o.OnAction = func(Action) {}
 	}
-	d := &Directory{home: h, fetcher: fetch.New(o.Fetch), opts: o, locks: map[string]*resourceLock{}}
+	o.RetryPause = cmp.Or(o.RetryPause, 10*time.Second)
+	if o.Fetcher == nil {
+		o.Fetcher = fetch.New(fetch.Options{})
+	}
+	d := &Directory{home: h, opts: o, locks: map[string]*resourceLock{}}
 	if h.IsCopy() {
 		return d, nil // a copy is read-only
 	}
@@ -228,7 +232,7 @@ func (d *Directory) failure(e feed.Entry, before *ledger.Failure, f *fetch.Failu
 	if before != nil && before.Entry.Cursor == e.Cursor {
 		next.Since, next.Tries = before.Since, before.Tries+1
 	}
-	pause := backoff.Exponential(minRetryPause, maxRetryPause, next.Tries-1)
+	pause := backoff.Exponential(d.opts.RetryPause, maxRetryPause, next.Tries-1)
 	next.Next = now.Add(max(backoff.Jitter(pause), f.RetryAfter))
 	return outcome{failure: &next, action: Action{Kind: Failed, Err: f}}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/mirror/fetch"
 	"github.com/rshub/rshub/internal/mirror/filename"
 	"github.com/rshub/rshub/internal/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
@@ -113,7 +114,9 @@ func (b *fixture) open(o DirectoryOptions) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	o.Fetch.Attempts, o.Fetch.Client = 1, b.Client()
+	if o.Fetcher == nil {
+		o.Fetcher = fetch.New(fetch.Options{Attempts: 1, Client: b.Client()})
+	}
 	o.Names = filename.Names{Strip: b.URL + "/"}
 	if b.Directory, err = NewDirectory(h, o); err != nil {
 		b.t.Fatal(err)

@@ -66,6 +66,8 @@ type Mirror struct {
 	notedMu sync.Mutex
 	noted   map[string]bool // defects of the source that were logged
 
+	position Position // position that the last followReplica has reached; zero if it was not called
+
 	applyMu     sync.Mutex      // held while changes of the source are applied
 	lastReplica *client.Replica // replica of the last update; nil before the first
 	lastCursor  feed.Cursor     // cursor of that update
@@ -120,9 +122,7 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Backlog, error) {
 	defer wg.Wait()
 	copyCtx, stopCopies := context.WithCancel(ctx)
 	defer stopCopies()
-	wg.Go(func() {
-		m.home.ServeCopies(copyCtx, func(dir string) error { return m.copyTo(copyCtx, dir) }, m.opts.Logf)
-	})
+	wg.Go(func() { m.ServeCopies(copyCtx) })
 	if !once {
 		wg.Go(func() {
 			if err := m.retryFailed(ctx); err != nil {
@@ -149,12 +149,27 @@ func (m *Mirror) Run(ctx context.Context, once bool) (Backlog, error) {
 	return m.sink.Retry(ctx, true)
 }
 
+// ServeCopies gives copies of the bookkeeping to processes that audit the mirror, until ctx is
+// canceled. Run does so itself.
+func (m *Mirror) ServeCopies(ctx context.Context) {
+	m.home.ServeCopies(ctx, func(dir string) error { return m.copyTo(ctx, dir) }, m.opts.Logf)
+}
+
 // hubOptions returns options for a client of the hub, and a function to call whenever the hub
 // has responded. With once, hubOptions calls cancel if the hub has been unavailable for
 // SourceTimeout.
 func (m *Mirror) hubOptions(cancel context.CancelCauseFunc, once bool) (o client.Options, responded func()) {
+	if !once {
+		return m.opts.Hub, func() {}
+	}
+	return LimitOutage(m.opts.Hub, m.opts.SourceTimeout, cancel)
+}
+
+// LimitOutage returns options for a client of a hub that call cancel with a SourceError when the
+// hub has been unavailable for the duration of limit, and a function to call whenever the hub has
+// responded. Neither is safe for concurrent use.
+func LimitOutage(o client.Options, limit time.Duration, cancel context.CancelCauseFunc) (limited client.Options, responded func()) {
 	var down time.Time // start of the outage; zero if the hub responds
-	o = m.opts.Hub
 	note := o.OnRetry
 	o.OnRetry = func(err error, wait time.Duration) {
 		if note != nil {
@@ -164,7 +179,7 @@ func (m *Mirror) hubOptions(cancel context.CancelCauseFunc, once bool) (o client
 		if down.IsZero() {
 			down = now
 		}
-		if since := now.Sub(down); once && since > m.opts.SourceTimeout {
+		if since := now.Sub(down); since > limit {
 			cancel(&SourceError{fmt.Errorf("hub has been unavailable for %v: %w", since.Round(time.Second), err)})
 		}
 	}
@@ -259,6 +274,10 @@ func (m *Mirror) followReplica(ctx context.Context, c *client.Client, set string
 		return false, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
+	defer func() {
+		m.position.Cursor, _ = r.Cursor()
+		m.position.Leftovers = r.HasLeftovers()
+	}()
 	if at, complete := r.Cursor(); complete { // the last run may have stopped at the end of a baseline
 		if reread, err := m.finishBaseline(ctx, c, set, r, listed, &client.Update{Cursor: at}); reread || err != nil {
 			return reread, err

@@ -60,7 +60,7 @@ func (t *target) openPatched(ctx context.Context, old *ledger.File, timeout time
 // patch in file on the way.
 func (t *target) fetchPatch(ctx context.Context, l *resourcesync.Link, timeout time.Duration, file *os.File) ([]byte, error) {
 	change := &resourcesync.Change{Loc: l.Href, Hash: l.Hash, Length: l.Length}
-	result, err := t.fetcher.Get(ctx, fetch.Request{Change: change, Timeout: timeout}, file)
+	result, err := t.opts.Fetcher.Get(ctx, fetch.Request{Change: change, Timeout: timeout}, file)
 	if err != nil || result.Size > patch.MaxSize {
 		return nil, err
 	}

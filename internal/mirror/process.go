@@ -70,7 +70,7 @@ func (d *Directory) processEach(ctx context.Context, entries []feed.Entry, proce
 }
 
 func (d *Directory) workers() int {
-	return min(8*d.fetcher.Parallel(), 256) // most workers wait for their host
+	return min(8*d.opts.Fetcher.Parallel(), 256) // most workers wait for their host
 }
 
 // commitOutcomes commits outcomes until done is closed.

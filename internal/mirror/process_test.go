@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/mirror/fetch"
 	"github.com/rshub/rshub/internal/mirror/home"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -52,15 +53,13 @@ func TestApplyInterrupted(t *testing.T) {
 		all = append(all, b.entry(name, "text"))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	o := DirectoryOptions{}
-	o.Fetch.Client = b.Client()
-	o.Fetch.Client.Transport = roundTripper(func(r *http.Request) (*http.Response, error) {
+	c := &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.URL.Path == "/20" {
 			cancel()
 		}
 		return http.DefaultTransport.RoundTrip(r)
-	})
-	b.reopen(o)
+	})}
+	b.reopen(DirectoryOptions{Fetcher: fetch.New(fetch.Options{Attempts: 1, Client: c})})
 	if err := b.Apply(ctx, all); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

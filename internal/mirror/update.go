@@ -170,7 +170,7 @@ func (t *target) fetchContent(ctx context.Context, w fetch.Request, old *ledger.
 			_ = temporary.Close() // the file is discarded
 		}
 	}()
-	result, err := t.fetcher.Get(ctx, w, temporary)
+	result, err := t.opts.Fetcher.Get(ctx, w, temporary)
 	if f, ok := errors.AsType[*fetch.Failure](err); ok {
 		o := t.failure(t.entry, before, f)
 		if f.Part != nil {

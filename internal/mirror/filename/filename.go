@@ -207,6 +207,9 @@ func pathSegments(rest string, marked bool) []string {
 	return segments
 }
 
+// Segment returns a segment for a name that is not from a URL.
+func Segment(name string) string { return finishSegment(name, escape(name, false)) }
+
 // finishSegment marks and truncates a segment whose bytes are already escaped. text is the
 // original segment.
 func finishSegment(text, segment string) string {

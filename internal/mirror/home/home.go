@@ -58,7 +58,7 @@ func Open(dir string, adopt bool) (*Home, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(filepath.Join(dir, ledgerDir)); errors.Is(err, os.ErrNotExist) && !adopt {
+	if !Exists(dir) && !adopt {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return nil, err
@@ -76,11 +76,17 @@ var ErrNoMirror = errors.New("not a mirror")
 // ErrInUse reports that another process has the home open.
 var ErrInUse = pebbledb.ErrInUse
 
+// Exists reports whether a directory is the home of a mirror.
+func Exists(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, ledgerDir))
+	return err == nil
+}
+
 // Reopen opens the home of an existing mirror.
 func Reopen(dir string) (*Home, error) { return reopen(dir, lockWait) }
 
 func reopen(dir string, wait time.Duration) (*Home, error) {
-	if _, err := os.Stat(filepath.Join(dir, ledgerDir)); err != nil {
+	if !Exists(dir) {
 		return nil, fmt.Errorf("%s: %w", dir, ErrNoMirror)
 	}
 	return open(dir, wait)
@@ -125,6 +131,7 @@ type Settings struct {
 	Names      filename.Names `json:"names"`                // how paths are derived
 	Prefix     string         `json:"prefix,omitempty"`     // only resources whose loc starts with it
 	Collection string         `json:"collection,omitempty"` // only resources with a link rel=collection to it
+	All        bool           `json:"all,omitempty"`        // whether URL is a hub, and each of its sets has a mirror in a directory of its own
 	To         string         `json:"to,omitempty"`         // destination of the changes; empty if the directory has the contents
 }
 
@@ -150,7 +157,7 @@ func (h *Home) SaveSettings(s Settings) error {
 	}
 	for _, v := range []struct{ what, was, is string }{
 		{"the URL", was.URL, s.URL}, {"-strip", was.Names.Strip, s.Names.Strip}, {"-prefix", was.Prefix, s.Prefix},
-		{"-collection", was.Collection, s.Collection}, {"-to", was.To, s.To},
+		{"-collection", was.Collection, s.Collection}, {"-to", was.To, s.To}, {"-all", fmt.Sprint(was.All), fmt.Sprint(s.All)},
 	} {
 		if v.was != v.is {
 			return fmt.Errorf("%s: %s is %q and cannot be changed to %q; use another directory", h.Dir, v.what, v.was, v.is)

@@ -135,6 +135,24 @@ func (l *Ledger) Meta(name string, into any) (ok bool, err error) {
 	return l.read(metaPrefix+name, into)
 }
 
+// A Meta is a value that Batch.PutMeta stored.
+type Meta struct {
+	Name string
+	JSON []byte // valid until the next value is yielded
+}
+
+// Metas yields the values whose names start with a prefix, in the order of their names. An error
+// ends the sequence.
+func (l *Ledger) Metas(ctx context.Context, prefix string) iter.Seq2[Meta, error] {
+	return func(yield func(Meta, error) bool) {
+		for p, err := range scan(ctx, l.db, metaPrefix+prefix) {
+			if !yield(Meta{prefix + p.key, p.value}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
 // File returns the file of a resource. ok is false if there is none.
 func (l *Ledger) File(loc string) (f File, ok bool, err error) {
 	v, err := l.get(filePrefix + loc)

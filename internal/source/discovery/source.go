@@ -39,6 +39,9 @@ type Source struct {
 	rshub bool // whether the topic belongs to an rshub
 }
 
+// HubSource returns the source of a set of an rshub of which only the topic is known.
+func HubSource(hub feed.Base, set string) *Source { return &Source{Topic: hub.Topic(set), rshub: true} }
+
 // RSHub returns the URL of the rshub and the name of the set, if the topic belongs to an rshub. A
 // client.Client can then follow the set.
 func (s *Source) RSHub() (hub, set string, ok bool) {
