@@ -5,22 +5,59 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/rshub/rshub/internal/mirror"
 	"github.com/rshub/rshub/internal/mirror/home"
 )
 
-// runAudit audits a mirror and prints its problems. It returns errDifferences if some of them
-// are not repaired.
-func (p *program) runAudit(ctx context.Context) (err error) {
+// auditCounts has the numbers of problems that audits have found, and of the files of the mirrors.
+type auditCounts struct {
+	kinds           map[mirror.ProblemKind]int
+	total, repaired int
+	files, bytes    int64
+}
+
+// runAudit audits a mirror, or the mirrors of all sets of a hub, and prints the problems. It returns
+// errDifferences if some of them are not repaired.
+func (p *program) runAudit(ctx context.Context) error {
+	n := &auditCounts{kinds: map[mirror.ProblemKind]int{}}
+	p.counts = n
+	if err := p.auditHome(ctx); err != nil {
+		return err
+	}
+	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", n.kinds[mirror.Missing],
+		n.kinds[mirror.Stale], n.kinds[mirror.Damaged], n.kinds[mirror.Extra], n.kinds[mirror.Unknown], n.repaired, n.files, formatBytes(n.bytes))
+	if n.total > n.repaired {
+		return errDifferences
+	}
+	return nil
+}
+
+// auditHome audits what the directory has: one mirror, or the mirrors of all sets of a hub.
+func (p *program) auditHome(ctx context.Context) (err error) {
 	h, err := p.openAuditHome(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, h.Close()) }()
+	closed := sync.OnceValue(h.Close)
+	defer func() { err = errors.Join(err, closed()) }()
 	if err := p.loadSettings(h); err != nil {
 		return err
 	}
+	if !p.settings.All {
+		return p.auditMirror(ctx, h)
+	}
+	if !p.repair { // each mirror is locked only during its own audit
+		if err := closed(); err != nil {
+			return err
+		}
+	}
+	return p.auditSets(ctx, h.IsCopy())
+}
+
+// auditMirror audits one mirror.
+func (p *program) auditMirror(ctx context.Context, h *home.Home) error {
 	sink, err := p.sink(h)
 	if err != nil {
 		return err
@@ -36,30 +73,29 @@ func (p *program) runAudit(ctx context.Context) (err error) {
 		}
 	}
 	directory, _ := sink.(*mirror.Directory) // nil if the mirror has no files
-	counts := map[mirror.ProblemKind]int{}
-	repaired, total := 0, 0
-	lines := json.NewEncoder(p.stdout)
 	for problem, err := range m.Audit(ctx, directory, mirror.AuditOptions{Quick: p.quick, Repair: p.repair, RemoveExtra: p.removeExtra, Name: p.name}) {
+		if err == nil {
+			err = p.printProblem(problem)
+		}
 		if err != nil {
-			return err
-		}
-		total++
-		counts[problem.Kind]++
-		if problem.Repaired {
-			repaired++
-		}
-		p.report.Clear()
-		if err := lines.Encode(problem); err != nil {
 			return err
 		}
 	}
 	n := h.Ledger.Counts()
-	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", counts[mirror.Missing],
-		counts[mirror.Stale], counts[mirror.Damaged], counts[mirror.Extra], counts[mirror.Unknown], repaired, n.Files, formatBytes(n.Bytes))
-	if total > repaired {
-		return errDifferences
-	}
+	p.counts.files, p.counts.bytes = p.counts.files+n.Files, p.counts.bytes+n.Bytes
 	return nil
+}
+
+// printProblem prints and counts a problem.
+func (p *program) printProblem(problem mirror.Problem) error {
+	p.counts.total++
+	p.counts.kinds[problem.Kind]++
+	if problem.Repaired {
+		p.counts.repaired++
+	}
+	problem.Set = p.set
+	p.report.Clear()
+	return json.NewEncoder(p.stdout).Encode(problem)
 }
 
 // loadSettings replaces the settings of p by those stored in the mirror.
@@ -68,7 +104,9 @@ func (p *program) loadSettings(h *home.Home) error {
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: %w", p.dir, home.ErrNoMirror)
 	}
-	p.settings = settings
+	if p.settings = settings; p.set == "" {
+		p.makeClients()
+	}
 	return err
 }
 

@@ -92,6 +92,7 @@ func (c *config) newFlagSet(tokenFile *string) *flag.FlagSet {
 	} else {
 		fs.BoolVar(&c.once, "once", false, "")
 		fs.BoolVar(&c.adopt, "adopt", false, "")
+		fs.BoolVar(&c.settings.All, "all", false, "")
 		fs.BoolVar(&c.json, "json", false, "")
 		fs.BoolVar(&c.version, "version", false, "")
 		setting.DurationVar(fs, &c.every, "every", 5*time.Minute, "")
@@ -131,8 +132,11 @@ func (c *config) addContentToken(value string) error {
 // checkArguments validates the arguments and flags, and stores the arguments in c.
 func (c *config) checkArguments(args []string) error {
 	want := []string{"URL", "DIR"}
-	if c.audit {
+	switch {
+	case c.audit:
 		want = want[1:]
+	case c.settings.All:
+		want[0] = "HUB"
 	}
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
@@ -176,6 +180,12 @@ func (c *config) setTarget(address string) error {
 		return errors.New("URL must not have a user or password; use a token in RSMIRROR_TOKEN or -token-file")
 	}
 	u.Fragment = ""
+	if c.settings.All {
+		if u.RawQuery != "" {
+			return errors.New("HUB must be the URL of a hub, such as https://hub.example.org; got a URL with a query")
+		}
+		u.Path = strings.TrimRight(u.Path, "/")
+	}
 	c.settings.URL = u.String()
 	if s := &c.settings.Names.Strip; *s != "" {
 		if !strings.HasSuffix(*s, "/") {
@@ -191,6 +201,8 @@ func (c *config) setTarget(address string) error {
 		return errors.New("-to exec: requires a command, such as -to 'exec:./import.sh'")
 	case !isCommand && c.settings.To != "" && c.settings.To != "ndjson":
 		return errors.New("-to must be ndjson or exec:COMMAND")
+	case c.settings.To != "" && c.settings.All:
+		return errors.New("-to cannot be used with -all; for the changes of all sets, use rshub follow -all")
 	case c.settings.To != "" && c.settings.Names.Strip != "":
 		return errors.New("-strip cannot be used with -to, which writes no files")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/fetch"
 	"github.com/rshub/rshub/internal/outbound"
 	"github.com/rshub/rshub/internal/source/discovery"
 	"github.com/rshub/rshub/internal/source/harvest"
@@ -66,6 +67,15 @@ func (o originTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.foreign.RoundTrip(r)
 }
 
+// makeClients makes the clients for the source and the contents. The settings must be known.
+func (p *program) makeClients() {
+	p.documents = p.documentClient()
+	p.fetcher = fetch.New(fetch.Options{
+		Client: &http.Client{Transport: bearerTransport{p.foreignTransport(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
+		MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
+	})
+}
+
 // documentClient returns a client for the documents and the hub of the source.
 func (p *program) documentClient() *http.Client {
 	var t http.RoundTripper = newTransport()
@@ -82,26 +92,37 @@ func (p *program) documentClient() *http.Client {
 
 // mirrorOptions returns the options of a mirror.
 func (p *program) mirrorOptions() mirror.Options {
-	httpClient := p.documentClient()
 	return mirror.Options{
-		HTTP: httpClient, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, PollInterval: p.every, SourceTimeout: p.retry,
+		HTTP: p.documents, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, PollInterval: p.every, SourceTimeout: p.retry,
 		MaxSize: int64(p.maxSize),
-		Logf:    func(format string, args ...any) { p.report.Note("rsmirror: "+format, args...) },
-		OnCount: p.report.setExpected,
-		Hub:     client.Options{HTTP: httpClient, UserAgent: userAgent(), OnRetry: p.printRetry},
+		Logf:    p.note,
+		OnCount: p.setExpected,
+		Hub:     p.clientOptions(),
+	}
+}
+
+// clientOptions returns the options of a client of the hub.
+func (p *program) clientOptions() client.Options {
+	return client.Options{HTTP: p.documents, UserAgent: userAgent(), OnRetry: p.printRetry}
+}
+
+// setExpected sets the number of resources for the progress report. With several sets it is unknown.
+func (p *program) setExpected(n uint64) {
+	if p.set == "" {
+		p.report.setExpected(n)
 	}
 }
 
 // printRetry prints the reason for a retry, and the delay before it.
 func (p *program) printRetry(err error, wait time.Duration) {
-	p.report.Note("rsmirror: %v; retrying in %s", err, wait.Round(100*time.Millisecond))
+	p.note("%v; retrying in %s", err, wait.Round(100*time.Millisecond))
 }
 
-// findSource discovers the documents of the source. While the source is unavailable it retries,
-// with -once and for audits no longer than -retry. It blocks until it succeeds, fails for good, or
-// ctx is canceled.
+// findSource discovers the documents of the source. While the source is unavailable it retries: with
+// -once, for audits and for one of several sets no longer than -retry. It blocks until it succeeds,
+// fails for good, or ctx is canceled.
 func (p *program) findSource(ctx context.Context) (*discovery.Source, error) {
-	g := &harvest.Getter{Client: p.documentClient(), UserAgent: userAgent(), Robots: true, Tries: 1}
+	g := &harvest.Getter{Client: p.documents, UserAgent: userAgent(), Robots: true, Tries: 1}
 	pause := time.Second
 	for start := time.Now(); ; {
 		source, err := discovery.Find(ctx, g, p.settings.URL)
@@ -118,7 +139,7 @@ func (p *program) findSource(ctx context.Context) (*discovery.Source, error) {
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		case !harvest.IsAway(err), errors.Is(err, outbound.ErrAddress), (p.once || p.audit) && time.Since(start)+wait > p.retry:
+		case !harvest.IsAway(err), errors.Is(err, outbound.ErrAddress), (p.once || p.audit || p.set != "") && time.Since(start)+wait > p.retry:
 			return nil, &mirror.SourceError{Err: err}
 		}
 		p.printRetry(err, wait)

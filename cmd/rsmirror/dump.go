@@ -48,6 +48,9 @@ func (p *program) dump(ctx context.Context, c *dumpcmd.Command) (err error) {
 	if err := p.loadSettings(h); err != nil {
 		return err
 	}
+	if p.settings.All {
+		return fmt.Errorf("%s: has a mirror of each set of a hub; use the directory of one of them", p.dir)
+	}
 	if p.settings.To != "" {
 		return fmt.Errorf("%s: mirror was created with -to, and has no contents", p.dir)
 	}

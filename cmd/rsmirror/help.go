@@ -4,6 +4,7 @@ import "github.com/rshub/rshub/internal/dumpcmd"
 
 // help is the output of -h for all commands.
 const help = `Usage: rsmirror [flags] URL DIR
+       rsmirror -all [flags] HUB DIR
        rsmirror audit [flags] DIR
        rsmirror dump [flags] -out-url URL DIR OUT
 
@@ -23,11 +24,15 @@ Mirror only sources that you trust, or use -public.
 Examples
   rsmirror https://hub.example.org/sets/articles/changes /srv/articles
   rsmirror -once https://example.org/ /srv/example
+  rsmirror -all https://hub.example.org /srv/hub
   rsmirror audit -repair /srv/articles
   rsmirror -to 'exec:./index.sh' https://hub.example.org/sets/articles/changes state
   rsmirror dump -out-url https://example.org/dumps/ /srv/articles /srv/dumps
 
 Selection and output
+  -all              mirror all sets of an rshub that you may follow, and sets that are created
+                    later, each in a directory of DIR with the set's name. HUB is the hub's
+                    URL. Changes of all sets arrive on one connection
   -once             catch up, retry failed downloads, and exit; for cron
   -prefix URI       mirror only resources whose URL starts with URI
   -collection URI   mirror only resources that have a link rel="collection" to URI; a
@@ -63,11 +68,11 @@ Operation
                     other hosts. Contents of other hosts are fetched without credentials
   -q                print only errors
   -json             print the summary of -once as JSON: {"files", "bytes", "fetched",
-                    "kept", "removed", "missing"}
+                    "kept", "removed", "missing"}, with -all also "sets" and "failed"
   -version          print version and build information
   -h                print this help
 
-URL, -prefix, -collection, -strip and -to cannot be changed for an existing DIR.
+URL, -all, -prefix, -collection, -strip and -to cannot be changed for an existing DIR.
 
 Failed downloads
   If a content cannot be fetched, or its length or hash differs from the source's metadata,
@@ -80,11 +85,13 @@ rsmirror audit
   with the lists of the source; each file is compared with the bookkeeping, by length and
   hash. The members of a line are
     problem   missing, stale, damaged, extra or unknown
-    in        bookkeeping or file
-    loc, path, reason, repaired
+    in        bookkeeping, file or set
+    loc, path, reason, repaired, set
+  If DIR was created with -all, all sets are audited. A set that only the hub has is missing,
+  and one that only DIR has is extra.
   -quick            check only size and modification time of files
   -repair           catch up first; then fetch missing, stale and damaged files, and remove
-                    files that the source no longer has
+                    files that the source no longer has. A set that only DIR has stays
   -remove-extra     with -repair, also remove files that rsmirror did not create
   -name NAME        name under which a successful audit is reported to the hub, which shows
                     it to its operators (default rsmirror). An empty name reports nothing,
@@ -106,6 +113,9 @@ rsmirror dump
 
 ` + dumpcmd.Help + `
 Exit codes
+With -all, -once and audit continue with other sets if one fails, and exit with the highest
+code of a set. Without -once, a set that fails is retried.
+
   0    DIR is complete; without -once: stopped by SIGINT or SIGTERM
   1    -once: some resources could not be fetched, and are missing;
        audit: there are differences that were not repaired;

@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/rshub/rshub/internal/build"
 	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/fetch"
 	"github.com/rshub/rshub/internal/mirror/home"
 	"github.com/rshub/rshub/internal/progress"
 	"github.com/rshub/rshub/internal/source/reconcile"
@@ -55,9 +57,12 @@ func run(ctx context.Context, args []string, env func(string) string, stdout, st
 		return exitOK
 	}
 	p := newProgram(cfg, env, stdout, stderr)
-	if cfg.audit {
+	switch {
+	case cfg.audit:
 		err = p.runAudit(ctx)
-	} else {
+	case cfg.settings.All:
+		err = p.runAll(ctx)
+	default:
 		err = p.runMirror(ctx)
 	}
 	p.report.Clear()
@@ -79,6 +84,11 @@ type program struct {
 	*config
 	stdout, stderr io.Writer
 	report         *report
+
+	set       string         // set of a hub whose sets are all mirrored; empty for a single mirror
+	documents *http.Client   // client for the documents and the hub of the source; see makeClients
+	fetcher   *fetch.Fetcher // for contents
+	counts    *auditCounts   // for audits
 }
 
 // newProgram returns a program whose progress report has started.
@@ -93,14 +103,30 @@ func newProgram(cfg *config, env func(string) string, stdout, stderr io.Writer) 
 // errDifferences reports that resources are missing or differ. They were already printed.
 var errDifferences = errors.New("there are differences")
 
+// label returns the start of messages.
+func (p *program) label() string {
+	if p.set != "" {
+		return "rsmirror: set " + p.set + ": "
+	}
+	return "rsmirror: "
+}
+
+// note prints a message.
+func (p *program) note(format string, args ...any) {
+	p.report.Note("%s", p.label()+fmt.Sprintf(format, args...))
+}
+
 // reportError prints err with advice, and returns the exit code.
 func (p *program) reportError(ctx context.Context, err error) int {
-	printf := func(text string, args ...any) { fmt.Fprintf(p.stderr, "rsmirror: "+text+"\n", args...) }
+	printf := func(format string, args ...any) { p.report.Error("%s", p.label()+fmt.Sprintf(format, args...)) }
+	failed, setsFailed := errors.AsType[*setsError](err)
 	_, tooMany := errors.AsType[*reconcile.TooManyDeletions](err)
 	_, sourceFailed := errors.AsType[*mirror.SourceError](err)
 	switch {
 	case err == nil:
 		return exitOK
+	case setsFailed:
+		return failed.code
 	case errors.Is(err, errDifferences):
 		return exitDifferences
 	case ctx.Err() != nil && (p.once || p.audit):

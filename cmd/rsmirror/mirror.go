@@ -5,12 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime"
 	"strings"
 
 	"github.com/rshub/rshub/internal/mirror"
-	"github.com/rshub/rshub/internal/mirror/fetch"
 	"github.com/rshub/rshub/internal/mirror/home"
 	"github.com/rshub/rshub/internal/progress"
 )
@@ -18,6 +16,7 @@ import (
 // runMirror mirrors a source until ctx is canceled. With -once, it returns after one run, with
 // errDifferences if resources are missing.
 func (p *program) runMirror(ctx context.Context) (err error) {
+	p.makeClients()
 	h, err := home.Open(p.dir, p.adopt)
 	if err != nil {
 		return err
@@ -63,11 +62,7 @@ func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 		return mirror.Lines{W: p.stdout}, nil
 	}
 	return mirror.NewDirectory(h, mirror.DirectoryOptions{
-		Fetcher: fetch.New(fetch.Options{
-			Client: &http.Client{Transport: bearerTransport{p.foreignTransport(), p.contentTokens}}, Parallel: p.parallel, PerHost: p.perHost,
-			MaxSize: int64(p.maxSize), UserAgent: userAgent(), DuplicatesFirst: p.duplicatesFirst,
-		}),
-		Names: p.settings.Names, MaxDelete: p.maxDelete, OnAction: p.report.record,
+		Fetcher: p.fetcher, Names: p.settings.Names, MaxDelete: p.maxDelete, OnAction: p.report.record,
 	})
 }
 

@@ -65,9 +65,13 @@ func (l *Line) Update(bar, text func(now time.Time) string) {
 
 // Note prints a separate line, and removes the bar before it.
 func (l *Line) Note(format string, args ...any) {
-	if l.Quiet {
-		return
+	if !l.Quiet {
+		l.Error(format, args...)
 	}
+}
+
+// Error is like Note, but prints even if Quiet is set.
+func (l *Line) Error(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.clearLocked()

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rshub/rshub/client"
+	"github.com/rshub/rshub/feed"
+	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/filename"
+	"github.com/rshub/rshub/internal/mirror/home"
+	"github.com/rshub/rshub/internal/mirror/hubmirror"
+	"github.com/rshub/rshub/internal/progress"
+	"github.com/rshub/rshub/internal/source/discovery"
+)
+
+// setTimeout is how long the mirror of a set waits for an unresponsive source. Then others get their
+// turn, until it tries again.
+const setTimeout = time.Minute
+
+// A setsError reports that sets failed. Their errors were already printed.
+type setsError struct{ code int } // highest exit code of a set
+
+func (e *setsError) Error() string { return "some sets failed" }
+
+// runAll mirrors all sets of a hub until ctx is canceled. With -once, it returns when all mirrors
+// have caught up.
+func (p *program) runAll(ctx context.Context) (err error) {
+	p.makeClients()
+	h, err := home.Open(p.dir, p.adopt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	if err := p.saveAllSettings(ctx, h); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	code := exitOK
+	mirrors, err := hubmirror.New(h, hubmirror.Options{
+		Hub: p.settings.URL, Client: p.clientOptions(), Prefix: p.settings.Prefix, PollInterval: p.every,
+		Once: p.once, Timeout: p.retry,
+		Exists: func(set string) bool { return home.Exists(p.forSet(set).dir) },
+		Open:   p.openSet,
+		Find:   func(ctx context.Context, set string) (*discovery.Source, error) { return p.forSet(set).findSource(ctx) },
+		OnError: func(set string, err error, wait time.Duration) {
+			s := p.forSet(set)
+			n := s.reportError(ctx, err)
+			mu.Lock()
+			defer mu.Unlock()
+			if code = max(code, n); wait > 0 {
+				s.note("retrying in %v", wait.Round(time.Second))
+			}
+		},
+		Logf: p.note,
+	})
+	if err != nil {
+		return err
+	}
+	var copies sync.WaitGroup
+	defer copies.Wait()
+	copying, stop := context.WithCancel(ctx)
+	defer stop()
+	copies.Go(func() { // for audits
+		h.ServeCopies(copying, func(dir string) error { return h.CopyTo(dir, false) }, p.note)
+	})
+	totals, err := mirrors.Run(ctx)
+	if err != nil || !p.once {
+		return err
+	}
+	if totals.Missing > 0 {
+		code = max(code, exitDifferences)
+	}
+	if err := p.summarizeAll(totals); err != nil || code == exitOK {
+		return err
+	}
+	return &setsError{code}
+}
+
+// saveAllSettings stores the settings. If they are new, it first checks that URL names a hub.
+func (p *program) saveAllSettings(ctx context.Context, h *home.Home) error {
+	_, known, err := h.Settings()
+	if err == nil && !known {
+		_, err = p.listSets(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return h.SaveSettings(p.settings)
+}
+
+// listSets returns the names of all sets of the hub. It gives up on an unresponsive hub as findSource
+// does.
+func (p *program) listSets(ctx context.Context) (map[string]bool, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	o := p.clientOptions()
+	if p.once || p.audit {
+		o, _ = mirror.LimitOutage(o, p.retry, cancel)
+	}
+	c, err := client.New(p.settings.URL, o)
+	if err != nil {
+		return nil, &mirror.SourceError{Err: err}
+	}
+	return hubmirror.ListSets(ctx, c)
+}
+
+// forSet returns the program for one of the sets. It shares the limits of requests, and the report.
+func (p *program) forSet(set string) *program {
+	cfg := *p.config
+	cfg.dir = filepath.Join(p.dir, filename.Segment(set))
+	cfg.settings.All, cfg.settings.URL = false, feed.Base(p.settings.URL).Topic(set)
+	if !p.once && !p.audit {
+		cfg.retry = min(p.retry, setTimeout)
+	}
+	s := *p
+	s.config, s.set = &cfg, set
+	return &s
+}
+
+// openSet opens the mirror of a set.
+func (p *program) openSet(set string) (_ *hubmirror.Set, err error) {
+	s := p.forSet(set)
+	h, err := home.Open(s.dir, s.adopt)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, h.Close())
+		}
+	}()
+	if err := h.SaveSettings(s.settings); err != nil {
+		return nil, err
+	}
+	sink, err := s.sink(h)
+	if err != nil {
+		return nil, err
+	}
+	source := discovery.HubSource(feed.Base(p.settings.URL), set)
+	return &hubmirror.Set{Home: h, Sink: sink, Mirror: mirror.New(h, source, sink, s.mirrorOptions())}, nil
+}
+
+// summarizeAll prints the sums of all mirrors after -once.
+func (p *program) summarizeAll(t hubmirror.Totals) (err error) {
+	counts := p.report.counts()
+	p.report.Clear()
+	switch {
+	case p.json:
+		err = json.NewEncoder(p.stdout).Encode(struct {
+			Sets    int   `json:"sets"`
+			Failed  int   `json:"failed"`
+			Files   int64 `json:"files"`
+			Bytes   int64 `json:"bytes"`
+			Fetched int   `json:"fetched"`
+			Kept    int   `json:"kept"`
+			Removed int   `json:"removed"`
+			Missing int64 `json:"missing"`
+		}{t.Sets, t.Failed, t.Files, t.Bytes, counts.fetched, counts.kept, counts.removed, t.Missing})
+	case !p.quiet:
+		_, err = fmt.Fprintf(p.stdout, "%s, %s files, %s: %s fetched, %s removed, %s missing; %d failed\n", progress.Count(t.Sets, "set"), progress.Group(int(t.Files)),
+			formatBytes(t.Bytes), progress.Group(counts.fetched), progress.Group(counts.removed), progress.Group(int(t.Missing)), t.Failed)
+	}
+	if err != nil {
+		return fmt.Errorf("write the summary: %w", err)
+	}
+	return nil
+}
