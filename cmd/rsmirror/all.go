@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +21,9 @@ import (
 	"github.com/rshub/rshub/internal/source/discovery"
 )
 
-// setTimeout is how long the mirror of a set waits for an unresponsive source. Then others get their
-// turn, until it tries again.
-const setTimeout = time.Minute
+// sourceTimeout is how long the mirror of a set waits for an unresponsive source, while others may wait
+// for it. It tries again later.
+const sourceTimeout = time.Minute
 
 // A setsError reports that sets failed. Their errors were already printed.
 type setsError struct{ code int } // highest exit code of a set
@@ -44,10 +46,10 @@ func (p *program) runAll(ctx context.Context) (err error) {
 	code := exitOK
 	mirrors, err := hubmirror.New(h, hubmirror.Options{
 		Hub: p.settings.URL, Client: p.clientOptions(), Prefix: p.settings.Prefix, PollInterval: p.every,
-		Once: p.once, Timeout: p.retry,
-		Exists: func(set string) bool { return home.Exists(p.forSet(set).dir) },
-		Open:   p.openSet,
-		Find:   func(ctx context.Context, set string) (*discovery.Source, error) { return p.forSet(set).findSource(ctx) },
+		Parallel: p.parallel, Once: p.once, Timeout: p.retry,
+		Dir:  func(set string) string { return p.forSet(set).dir },
+		Open: p.openSet,
+		Find: func(ctx context.Context, set string) (*discovery.Source, error) { return p.forSet(set).findSource(ctx) },
 		OnError: func(set string, err error, wait time.Duration) {
 			s := p.forSet(set)
 			n := s.reportError(ctx, err)
@@ -73,11 +75,16 @@ func (p *program) runAll(ctx context.Context) (err error) {
 	if err != nil || !p.once {
 		return err
 	}
-	if totals.Missing > 0 {
-		code = max(code, exitDifferences)
-	}
-	if err := p.summarizeAll(totals); err != nil || code == exitOK {
+	if err := p.summarizeAll(totals); err != nil {
 		return err
+	}
+	missing := mirrors.Missing()
+	for _, set := range slices.Sorted(maps.Keys(missing)) {
+		code = max(code, exitDifferences)
+		p.report.Error("rsmirror: set %s: could not fetch %s; the next run will retry", set, progress.Count(missing[set], "resource"))
+	}
+	if code == exitOK {
+		return nil
 	}
 	return &setsError{code}
 }
@@ -116,7 +123,7 @@ func (p *program) forSet(set string) *program {
 	cfg.dir = filepath.Join(p.dir, filename.Segment(set))
 	cfg.settings.All, cfg.settings.URL = false, feed.Base(p.settings.URL).Topic(set)
 	if !p.once && !p.audit {
-		cfg.retry = min(p.retry, setTimeout)
+		cfg.retry = min(p.retry, sourceTimeout)
 	}
 	s := *p
 	s.config, s.set = &cfg, set

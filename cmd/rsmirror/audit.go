@@ -23,15 +23,16 @@ type auditCounts struct {
 func (p *program) runAudit(ctx context.Context) error {
 	n := &auditCounts{kinds: map[mirror.ProblemKind]int{}}
 	p.counts = n
-	if err := p.auditHome(ctx); err != nil {
+	err := p.auditHome(ctx)
+	if _, ok := errors.AsType[*setsError](err); err != nil && !ok {
 		return err
 	}
 	p.report.Note("rsmirror: %d missing, %d stale, %d damaged, %d extra, %d unknown; %d repaired; the mirror has %d files, %s", n.kinds[mirror.Missing],
 		n.kinds[mirror.Stale], n.kinds[mirror.Damaged], n.kinds[mirror.Extra], n.kinds[mirror.Unknown], n.repaired, n.files, formatBytes(n.bytes))
-	if n.total > n.repaired {
+	if err == nil && n.total > n.repaired {
 		return errDifferences
 	}
-	return nil
+	return err
 }
 
 // auditHome audits what the directory has: one mirror, or the mirrors of all sets of a hub.
@@ -103,6 +104,9 @@ func (p *program) loadSettings(h *home.Home) error {
 	settings, ok, err := h.Settings()
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: %w", p.dir, home.ErrNoMirror)
+	}
+	if err == nil && p.set != "" { // a mirror of another set, or of a part of this one, does not count
+		err = h.SaveSettings(p.settings)
 	}
 	if p.settings = settings; p.set == "" {
 		p.makeClients()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rshub/rshub/internal/backoff"
 	"github.com/rshub/rshub/internal/mirror"
+	"github.com/rshub/rshub/internal/mirror/filename"
 	"github.com/rshub/rshub/internal/mirror/home"
 )
 
@@ -20,11 +21,11 @@ const newSetPause = 5 * time.Second
 // prevent the others; it is printed, and auditSets then returns a *setsError. running is whether
 // another rsmirror maintains the mirrors.
 func (p *program) auditSets(ctx context.Context, running bool) error {
-	sets, err := p.listSets(ctx)
+	dirs, err := mirrorsIn(p.dir) // before the sets, so that the mirror of a new set is not extra
 	if err != nil {
 		return err
 	}
-	dirs, err := mirrorsIn(p.dir)
+	sets, err := p.listSets(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,11 @@ func (p *program) auditSets(ctx context.Context, running bool) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(dirs)) {
-		if err := p.forSet(name).printProblem(mirror.Problem{Kind: mirror.Extra, In: mirror.InSets, Path: name, Reason: "the hub has no such set, or does not show it"}); err != nil {
+		set, ok := filename.Name(name)
+		if !ok {
+			set = name
+		}
+		if err := p.forSet(set).printProblem(mirror.Problem{Kind: mirror.Extra, In: mirror.InSets, Path: name, Reason: "the hub has no such set, or does not show it"}); err != nil {
 			return err
 		}
 	}

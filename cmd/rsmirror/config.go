@@ -184,7 +184,7 @@ func (c *config) setTarget(address string) error {
 		if u.RawQuery != "" {
 			return errors.New("HUB must be the URL of a hub, such as https://hub.example.org; got a URL with a query")
 		}
-		u.Path = strings.TrimRight(u.Path, "/")
+		u.Path, u.RawPath, u.ForceQuery = strings.TrimRight(u.Path, "/"), strings.TrimRight(u.RawPath, "/"), false
 	}
 	c.settings.URL = u.String()
 	if s := &c.settings.Names.Strip; *s != "" {

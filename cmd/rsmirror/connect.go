@@ -95,7 +95,7 @@ func (p *program) mirrorOptions() mirror.Options {
 	return mirror.Options{
 		HTTP: p.documents, UserAgent: userAgent(), Prefix: p.settings.Prefix, Collection: p.settings.Collection, PollInterval: p.every, SourceTimeout: p.retry,
 		MaxSize: int64(p.maxSize),
-		Logf:    p.note,
+		Logf:    p.noteNew,
 		OnCount: p.setExpected,
 		Hub:     p.clientOptions(),
 	}

@@ -113,9 +113,6 @@ rsmirror dump
 
 ` + dumpcmd.Help + `
 Exit codes
-With -all, -once and audit continue with other sets if one fails, and exit with the highest
-code of a set. Without -once, a set that fails is retried.
-
   0    DIR is complete; without -once: stopped by SIGINT or SIGTERM
   1    -once: some resources could not be fetched, and are missing;
        audit: there are differences that were not repaired;
@@ -127,4 +124,6 @@ code of a set. Without -once, a set that fails is retried.
        sets
   5    -max-delete does not allow the deletions
   130  -once or audit was interrupted; run it again to resume
+  With -all, rsmirror continues with other sets if one fails. -once and audit then exit with
+  the highest code of a set.
 `

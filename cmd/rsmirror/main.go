@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -85,6 +86,7 @@ type program struct {
 	stdout, stderr io.Writer
 	report         *report
 
+	lastNotes *sync.Map      // last message of noteNew, by set
 	set       string         // set of a hub whose sets are all mirrored; empty for a single mirror
 	documents *http.Client   // client for the documents and the hub of the source; see makeClients
 	fetcher   *fetch.Fetcher // for contents
@@ -93,7 +95,7 @@ type program struct {
 
 // newProgram returns a program whose progress report has started.
 func newProgram(cfg *config, env func(string) string, stdout, stderr io.Writer) *program {
-	p := &program{config: cfg, stdout: stdout, stderr: stderr, report: &report{
+	p := &program{config: cfg, stdout: stdout, stderr: stderr, lastNotes: new(sync.Map), report: &report{
 		Line: progress.Line{W: stderr, Terminal: progress.IsTerminal(stderr) && env("TERM") != "dumb", Quiet: cfg.quiet, Now: time.Now},
 	}}
 	p.report.start()
@@ -114,6 +116,15 @@ func (p *program) label() string {
 // note prints a message.
 func (p *program) note(format string, args ...any) {
 	p.report.Note("%s", p.label()+fmt.Sprintf(format, args...))
+}
+
+// noteNew prints a message, unless it is the same as the last one of the set: a set that is opened again
+// and again repeats its messages.
+func (p *program) noteNew(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if last, _ := p.lastNotes.Swap(p.set, text); p.set == "" || last != text {
+		p.note("%s", text)
+	}
 }
 
 // reportError prints err with advice, and returns the exit code.

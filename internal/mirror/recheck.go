@@ -26,7 +26,7 @@ func (m *Mirror) copyTo(ctx context.Context, dir string) error {
 				return err
 			}
 		}
-		return m.home.CopyTo(dir, m.lastReplica != nil)
+		return m.home.CopyTo(dir, true)
 	})
 }
 

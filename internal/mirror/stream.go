@@ -52,7 +52,7 @@ func (l Lines) Apply(_ context.Context, entries []feed.Entry) error {
 		return fmt.Errorf("write changes: %w", err)
 	}
 	if f, ok := l.W.(interface{ Sync() error }); ok { // else the cursor would be durable before the lines
-		if err := f.Sync(); isDiskFailure(err) { // a pipe cannot be synced
+		if err := f.Sync(); IsDiskFailure(err) { // a pipe cannot be synced
 			return fmt.Errorf("write changes: %w", err)
 		}
 	}

@@ -215,7 +215,7 @@ type download struct {
 func (c *download) install() (outcome, error) {
 	part := home.Parts + "/" + partName(c.entry.Change.Loc)
 	err := c.moveIntoPlace(part)
-	if isDiskFailure(err) {
+	if IsDiskFailure(err) {
 		return outcome{}, fmt.Errorf("write %s: %w", c.name, err)
 	}
 	if err != nil { // a foreign file or directory is in the way
@@ -245,8 +245,8 @@ func (t *target) moveIntoPlace(part string) (err error) {
 	return err
 }
 
-// isDiskFailure reports whether a disk error concerns all files.
-func isDiskFailure(err error) bool {
+// IsDiskFailure reports whether an error concerns all files, such as a full disk.
+func IsDiskFailure(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EROFS, syscall.EIO, syscall.EDQUOT} {
 		if errors.Is(err, e) {
 			return true

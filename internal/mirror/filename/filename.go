@@ -210,6 +210,12 @@ func pathSegments(rest string, marked bool) []string {
 // Segment returns a segment for a name that is not from a URL.
 func Segment(name string) string { return finishSegment(name, escape(name, false)) }
 
+// Name returns the name of a segment that Segment returned. ok is false for other segments.
+func Name(segment string) (name string, ok bool) {
+	name, ok = unescape(strings.TrimPrefix(segment, markReserved))
+	return name, ok && Segment(name) == segment
+}
+
 // finishSegment marks and truncates a segment whose bytes are already escaped. text is the
 // original segment.
 func finishSegment(text, segment string) string {

@@ -112,21 +112,20 @@ func (h *Home) serveCopy(state string, copyTo func(dir string) error) error {
 	return h.Root.WriteFile(state+"/"+readyName, nil, 0o600)
 }
 
-// CopyTo copies the bookkeeping to a directory. If the pages of the replica are closed, it
-// copies them only if force is true, which requires that no goroutine opens them. The
+// CopyTo copies the bookkeeping to a directory. pages is whether it has pages of a replica. The
 // bookkeeping must not change in the meantime.
-func (h *Home) CopyTo(dir string, force bool) error {
+func (h *Home) CopyTo(dir string, pages bool) error {
 	if err := h.Ledger.Copy(filepath.Join(dir, ledgerName)); err != nil {
 		return err
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	to := filepath.Join(dir, replicaName)
-	if h.pages != nil {
-		return h.pages.Copy(to)
-	}
-	if !force {
+	switch {
+	case !pages:
 		return nil
+	case h.pages != nil:
+		return h.pages.Copy(to)
 	}
 	p, err := diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal})
 	if err != nil {

@@ -30,7 +30,7 @@ type Home struct {
 
 	state string // path of the bookkeeping below Dir
 
-	mu    sync.Mutex       // held while pages are closed or copied
+	mu    sync.Mutex       // held while pages are opened, closed or copied
 	pages *diskpages.Store // nil if closed
 }
 
@@ -40,6 +40,7 @@ const (
 	replicaName = "replica"
 	listedName  = "listed"
 	ledgerDir   = filename.State + "/" + ledgerName
+	markFile    = filename.State + "/unchanged"
 )
 
 // Parts is the path of the directory of contents that are being fetched.
@@ -67,7 +68,7 @@ func Open(dir string, adopt bool) (*Home, error) {
 			return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
 		}
 	}
-	return open(dir, lockWait)
+	return openWriter(dir)
 }
 
 // ErrNoMirror reports that a directory is not a mirror.
@@ -83,7 +84,34 @@ func Exists(dir string) bool {
 }
 
 // Reopen opens the home of an existing mirror.
-func Reopen(dir string) (*Home, error) { return reopen(dir, lockWait) }
+func Reopen(dir string) (*Home, error) {
+	if !Exists(dir) {
+		return nil, fmt.Errorf("%s: %w", dir, ErrNoMirror)
+	}
+	return openWriter(dir)
+}
+
+// openWriter opens a home that the caller may change, and removes the mark of MarkUnchanged.
+func openWriter(dir string) (*Home, error) {
+	h, err := open(dir, lockWait)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.Root.Remove(markFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, errors.Join(err, h.Close())
+	}
+	return h, nil
+}
+
+// MarkUnchanged marks a closed home. The mark stays until Open or Reopen opens the home, so IsUnchanged
+// then shows whether another process may have changed it.
+func MarkUnchanged(dir string) error { return os.WriteFile(filepath.Join(dir, markFile), nil, 0o600) }
+
+// IsUnchanged reports whether a directory is a home with the mark of MarkUnchanged.
+func IsUnchanged(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, markFile))
+	return err == nil && Exists(dir)
+}
 
 func reopen(dir string, wait time.Duration) (*Home, error) {
 	if !Exists(dir) {
@@ -170,11 +198,11 @@ func (h *Home) pagesDir() string { return filepath.Join(h.Dir, h.state, replicaN
 
 // OpenPages opens the pages of a client.Replica. The caller must call closed.
 func (h *Home) OpenPages() (p *diskpages.Store, closed func() error, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if p, err = diskpages.Open(h.pagesDir(), diskpages.Options{Fatal: fatal}); err != nil {
 		return nil, nil, err
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.pages = p
 	return p, func() error {
 		h.mu.Lock()
@@ -212,7 +240,11 @@ func (h *Home) PackageFile() string { return h.state + "/package" }
 
 // RemovePages removes the pages of a client.Replica, so that it starts from scratch. They must
 // be closed.
-func (h *Home) RemovePages() error { return h.Root.RemoveAll(h.state + "/" + replicaName) }
+func (h *Home) RemovePages() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.Root.RemoveAll(h.state + "/" + replicaName)
+}
 
 // Close closes the home. It removes a copy.
 func (h *Home) Close() error {

@@ -1,8 +1,10 @@
 package hubmirror
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +31,7 @@ import (
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/internal/testutil/localhub"
 	"github.com/rshub/rshub/internal/testutil/servertest"
+	"github.com/rshub/rshub/internal/zst"
 	"github.com/rshub/rshub/resourcesync"
 )
 
@@ -46,14 +49,16 @@ type fixture struct {
 	requests []string          // requests to the hub by the mirrors
 	away     bool              // whether these fail, except for the connection
 
-	connection io.Closer        // newest connection to the hub
-	errors     map[string]error // last error of each set
+	held       map[string]func(*http.Request) // functions that delay requests for files
+	damaged    string                         // set that the hub cannot start to follow
+	connection io.Closer                      // newest connection to the hub
+	errors     map[string]error               // last error of each set
 	logged     []string
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, hub: localhub.Start(t).URL, dir: t.TempDir(), files: map[string]string{}, tries: map[string]int{}, errors: map[string]error{}}
+	f := &fixture{t: t, hub: localhub.Start(t).URL, dir: t.TempDir(), files: map[string]string{}, tries: map[string]int{}, held: map[string]func(*http.Request){}, errors: map[string]error{}}
 	var err error
 	if f.client, err = client.New(f.hub, client.Options{}); err != nil {
 		t.Fatal(err)
@@ -65,8 +70,14 @@ func newFixture(t *testing.T) *fixture {
 
 func (f *fixture) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
-	text, ok := f.files[r.URL.Path]
 	f.tries[r.URL.Path]++
+	wait := f.held[r.URL.Path]
+	f.mu.Unlock()
+	if wait != nil {
+		wait(r)
+	}
+	f.mu.Lock()
+	text, ok := f.files[r.URL.Path]
 	f.mu.Unlock()
 	if !ok {
 		http.NotFound(w, r)
@@ -89,8 +100,53 @@ func (f *fixture) RoundTrip(r *http.Request) (*http.Response, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.connection = resp.Body
+		if f.damaged != "" {
+			conn := resp.Body.(io.ReadWriteCloser)
+			resp.Body = damagedConnection{conn, io.MultiReader(bytes.NewReader(errorMessage(f.damaged)), conn)}
+		}
 	}
 	return resp, err
+}
+
+// A damagedConnection is a connection that begins with another text.
+type damagedConnection struct {
+	io.ReadWriteCloser
+	in io.Reader
+}
+
+func (c damagedConnection) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// errorMessage returns the frame in which a hub says that it cannot start to follow a set.
+func errorMessage(set string) []byte {
+	text := fmt.Appendf(nil, `{"set":%q,"error":{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the set is damaged"}}`, set)
+	payload := zst.Append(nil, text)
+	return append(binary.BigEndian.AppendUint16([]byte{0x82, 126}, uint16(len(payload))), payload...) // RFC 6455 section 5.2
+}
+
+// hold makes requests for a content wait until the end of the test. The channel receives a value for
+// each.
+func (f *fixture) hold(path string) (waiting chan struct{}) {
+	released := make(chan struct{})
+	f.t.Cleanup(func() { close(released) })
+	waiting = make(chan struct{}, 1000)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held[path] = func(r *http.Request) {
+		waiting <- struct{}{}
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	}
+	return waiting
+}
+
+// publishMissing publishes a resource whose content is missing.
+func (f *fixture) publishMissing(path string) {
+	f.t.Helper()
+	c := f.set(path, "missing")
+	f.set(path, "")
+	f.publishChange(strings.Split(path, "/")[1], c)
 }
 
 // setAway sets whether all requests but the one for the connection fail.
@@ -171,12 +227,12 @@ func (f *fixture) mirrors(once bool) (m *Mirrors, closed func()) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	fetcher := fetch.New(fetch.Options{Attempts: 1})
+	fetcher := fetch.New(fetch.Options{Attempts: 1, PerHost: 16})
 	c := &http.Client{Transport: f}
 	m, err = New(h, Options{
-		Hub: f.hub, Client: client.Options{HTTP: c}, Once: once, Timeout: time.Minute, PollInterval: time.Minute,
-		Exists: func(set string) bool { return home.Exists(filepath.Join(f.dir, set)) },
-		Open:   func(set string) (*Set, error) { return f.openSet(set, c, fetcher) },
+		Hub: f.hub, Client: client.Options{HTTP: c}, Once: once, Timeout: time.Minute, PollInterval: time.Minute, Parallel: 16,
+		Dir:  func(set string) string { return filepath.Join(f.dir, set) },
+		Open: func(set string) (*Set, error) { return f.openSet(set, c, fetcher) },
 		Find: func(ctx context.Context, set string) (*discovery.Source, error) {
 			source, err := discovery.Find(ctx, &harvest.Getter{Client: c, Tries: 1}, f.hub+"/sets/"+set+"/changes")
 			if err != nil {
@@ -221,6 +277,11 @@ func (f *fixture) openSet(set string, c *http.Client, fetcher *fetch.Fetcher) (*
 	}
 	o := mirror.Options{HTTP: c, Hub: client.Options{HTTP: c}, SourceTimeout: time.Minute}
 	return &Set{h, sink, mirror.New(h, discovery.HubSource(feed.Base(f.hub), set), sink, o)}, nil
+}
+
+// find discovers the source of a set.
+func (f *fixture) find(set string) (*discovery.Source, error) {
+	return discovery.Find(f.t.Context(), &harvest.Getter{Client: http.DefaultClient, Tries: 1}, f.hub+"/sets/"+set+"/changes")
 }
 
 // runOnce lets all mirrors catch up.

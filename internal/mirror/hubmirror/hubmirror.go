@@ -32,11 +32,13 @@ type Options struct {
 	Prefix       string        // prefix of the loc of all mirrored resources; default: all
 	PollInterval time.Duration // time between polls of a set without an inventory at the hub
 
+	Parallel int // number of mirrors that retry failures at a time; should be the number of parallel downloads
+
 	Once    bool          // whether Run ends when all mirrors have caught up
 	Timeout time.Duration // with Once, how long Run waits for an unresponsive hub
 
-	// Exists reports whether there is a mirror of a set.
-	Exists func(set string) bool
+	// Dir returns the directory of the mirror of a set.
+	Dir func(set string) string
 
 	// Open opens the mirror of a set, and creates it if it does not exist. The caller closes Set.Home.
 	Open func(set string) (*Set, error)
@@ -65,7 +67,7 @@ type Totals struct {
 	Failed  int   // number of sets whose last attempt failed
 	Files   int64 // number of files
 	Bytes   int64 // of all files
-	Missing int64 // number of resources that could not be fetched
+	Missing int64 // number of resources of the hub's sets that could not be fetched
 }
 
 // Mirrors are the mirrors of all sets of a hub that the client may follow.
@@ -74,23 +76,22 @@ type Mirrors struct {
 	opts   Options
 	limits limits
 
-	live, full, retry slots // of sets to which batches are applied, that catch up, and that retry failures
+	batches, catchUps, retries slots // of mirrors that apply batches, catch up, and retry failures
 
 	wg     sync.WaitGroup
 	cancel context.CancelCauseFunc // ends Run
 
 	mu      sync.Mutex
 	sets    map[string]*set
-	pending int  // number of entries in pending batches
+	pending int  // number of entries in pending batches, and in those that are being applied
 	stopped bool // whether Run is ending, so that no goroutine starts
 }
 
-// The numbers of sets that are open at a time for each kind of work. A set that catches up may take
-// hours, and one that retries, too.
+// The numbers of mirrors that work at a time. A mirror may catch up for hours, and must not delay the
+// batches of others. Retries have Options.Parallel slots, so only the limit of downloads delays them.
 const (
-	liveSlots  = 16
-	fullSlots  = 16
-	retrySlots = 8
+	batchSlots   = 16
+	catchUpSlots = 16
 )
 
 // slots limits the number of concurrent holders.
@@ -109,7 +110,11 @@ func (s slots) release() { <-s }
 
 // New returns the Mirrors whose records are in h.
 func New(h *home.Home, o Options) (*Mirrors, error) {
-	m := &Mirrors{home: h, opts: o, limits: defaultLimits, live: make(slots, liveSlots), full: make(slots, fullSlots), retry: make(slots, retrySlots), sets: map[string]*set{}}
+	m := &Mirrors{
+		home: h, opts: o, limits: defaultLimits,
+		batches: make(slots, batchSlots), catchUps: make(slots, catchUpSlots), retries: make(slots, max(o.Parallel, 1)),
+		sets: map[string]*set{},
+	}
 	var removed ledger.Batch
 	for v, err := range h.Ledger.Metas(context.Background(), recordPrefix) {
 		s := &set{name: strings.TrimPrefix(v.Name, recordPrefix)}
@@ -119,9 +124,13 @@ func New(h *home.Home, o Options) (*Mirrors, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read records of sets: %w", err)
 		}
-		if o.Exists(s.name) {
+		switch dir := o.Dir(s.name); {
+		case home.IsUnchanged(dir):
 			m.sets[s.name] = s
-		} else {
+		case home.Exists(dir): // another process may have changed the mirror, or this program was killed
+			s.record.Cursor = feed.Cursor{}
+			m.sets[s.name] = s
+		default:
 			removed.PutMeta(v.Name, nil)
 		}
 	}
@@ -180,7 +189,10 @@ func (m *Mirrors) totals() (t Totals) {
 	defer m.mu.Unlock()
 	for _, s := range m.sets {
 		t.Sets++
-		t.Files, t.Bytes, t.Missing = t.Files+s.record.Files, t.Bytes+s.record.Bytes, t.Missing+s.record.Missing
+		t.Files, t.Bytes = t.Files+s.record.Files, t.Bytes+s.record.Bytes
+		if !s.hidden { // resources of a deleted set cannot be fetched
+			t.Missing += s.record.Missing
+		}
 		if s.failed {
 			t.Failed++
 		}
@@ -188,8 +200,21 @@ func (m *Mirrors) totals() (t Totals) {
 	return t
 }
 
-// errRestart means that FollowAll no longer follows a set that exists.
-var errRestart = errors.New("a set is no longer followed")
+// Missing returns the numbers of resources that could not be fetched, for each set that lacks some.
+func (m *Mirrors) Missing() map[string]int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	missing := map[string]int64{}
+	for _, s := range m.sets {
+		if s.record.Missing > 0 && !s.hidden {
+			missing[s.name] = s.record.Missing
+		}
+	}
+	return missing
+}
+
+// errRestart means that FollowAll must start again, because it no longer follows a set that exists.
+var errRestart = errors.New("follow all sets again")
 
 // follow follows all sets until ctx is canceled. With Once it returns when it has received the
 // cursor of each set.
@@ -222,6 +247,7 @@ func (m *Mirrors) followOnce(ctx context.Context, c *client.Client, responded fu
 	following, cancel := context.WithCancel(ctx)
 	defer cancel()
 	seen := map[string]bool{}
+	var again *time.Timer // ends the connection because the hub could not start a set; nil if it could start all
 	o := client.FollowAllOptions{All: true, AllFilter: feed.Filter{Prefix: m.opts.Prefix}, OnAllStarted: func() {
 		m.hideOthers(seen)
 		m.retrySources(ctx)
@@ -231,11 +257,22 @@ func (m *Mirrors) followOnce(ctx context.Context, c *client.Client, responded fu
 	}}
 	for b, err := range c.FollowAll(following, o) {
 		if e, ok := errors.AsType[*client.SetError](err); ok {
-			if errors.Is(e, feed.ErrNoSet) {
+			switch {
+			case errors.Is(e, feed.ErrNoSet):
 				m.hide(e.Set)
 				continue
+			case seen[e.Set] && m.opts.Once:
+				continue // its mirror catches up
+			case seen[e.Set]:
+				return errRestart
 			}
-			return errRestart
+			seen[e.Set] = true // perhaps its log is damaged
+			m.failStart(e)
+			if !m.opts.Once && again == nil {
+				again = time.AfterFunc(m.limits.follow, cancel)
+				defer again.Stop()
+			}
+			continue
 		}
 		if err != nil {
 			return &mirror.SourceError{Err: err}
@@ -243,6 +280,9 @@ func (m *Mirrors) followOnce(ctx context.Context, c *client.Client, responded fu
 		responded()
 		seen[b.Set] = true
 		m.add(ctx, b)
+	}
+	if ctx.Err() == nil && again != nil {
+		return errRestart
 	}
 	return ctx.Err()
 }
@@ -255,7 +295,10 @@ func ListSets(ctx context.Context, c *client.Client) (map[string]bool, error) {
 	complete := false
 	for b, err := range c.FollowAll(following, client.FollowAllOptions{All: true, OnAllStarted: func() { complete = true; cancel() }}) {
 		if e, ok := errors.AsType[*client.SetError](err); ok {
-			delete(names, e.Set) // it was hidden or deleted after its first batch
+			names[e.Set] = true // it exists, although the hub cannot start it
+			if errors.Is(e, feed.ErrNoSet) {
+				delete(names, e.Set)
+			}
 			continue
 		}
 		if err != nil {

@@ -53,7 +53,7 @@ func TestRunLive(t *testing.T) {
 	f.awaitMirrored("at the start")
 	f.publish("/new/1", "1")
 	f.awaitMirrored("with a new set")
-	testutil.Until(t, "no mirror catches up", func() bool { return len(m.full) == 0 })
+	testutil.Until(t, "no mirror catches up", func() bool { return len(m.catchUps) == 0 })
 	f.takeRequests()
 	for i := range 10 {
 		f.publish("/a/1", fmt.Sprint("a", i))
@@ -243,7 +243,7 @@ func TestRunDeletedSet(t *testing.T) {
 	testutil.Until(t, "the deletion is logged", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return slices.ContainsFunc(f.logged, func(line string) bool { return strings.HasPrefix(line, `set "a" was deleted`) })
+		return slices.ContainsFunc(f.logged, func(line string) bool { return strings.HasPrefix(line, "set a was deleted") })
 	})
 	f.publish("/b/2", "2")
 	before["/b/2"] = "2"
