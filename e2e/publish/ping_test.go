@@ -109,8 +109,8 @@ func TestPing(t *testing.T) {
 	before := p.requestCount()
 	ping(t, one, topic, "hub.topic")
 	ping(t, two, topic, "hub.topic")
-	hubtest.Until(t, "both hubs have read the list", func() error {
-		if p.requestCount() < before+2 {
+	hubtest.Until(t, "a hub has read the list", func() error { // once for both, if the first poll is still in progress
+		if p.requestCount() == before {
 			return errors.New("not yet")
 		}
 		return nil
