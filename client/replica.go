@@ -192,8 +192,8 @@ var (
 
 // ApplyBatch is like CatchUp, but takes the changes from a batch of FollowAll, without a request. The
 // batch must have all changes of the set, or all with the Replica's Prefix, and the Replica retains
-// its entries. If the batch does not start at the Replica's cursor, for example because a baseline
-// is required, ApplyBatch reads from the hub, as CatchUp does. So batches may be omitted.
+// its entries. If the Replica does not continue with the batch, for example because a baseline is
+// required, ApplyBatch reads from the hub, as CatchUp does. So batches may be omitted.
 //
 // ApplyBatch writes to the Store only from time to time. Call Flush before the Store is closed.
 func (r *Replica) ApplyBatch(ctx context.Context, b *feed.Batch) iter.Seq2[*Update, error] {
@@ -201,11 +201,18 @@ func (r *Replica) ApplyBatch(ctx context.Context, b *feed.Batch) iter.Seq2[*Upda
 		if b.Set != r.set {
 			return fmt.Errorf("got a batch of set %q", b.Set)
 		}
-		if at, ok := r.Cursor(); !ok || b.Diverged || at != b.After {
+		if !r.Continues(b) {
 			return r.run(ctx, true, yield)
 		}
 		return r.applyBatch(ctx, b, yield)
 	})
+}
+
+// Continues reports whether a batch of the set starts at the Replica's cursor, so that ApplyBatch needs
+// no request.
+func (r *Replica) Continues(b *feed.Batch) bool {
+	at, ok := r.Cursor()
+	return ok && !b.Diverged && at == b.After
 }
 
 // updates returns the sequence of Follow, or of CatchUp if once is true.

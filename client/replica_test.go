@@ -10,16 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/rshub/rshub/changelog"
 	"github.com/rshub/rshub/client"
 	"github.com/rshub/rshub/feed"
 	"github.com/rshub/rshub/internal/inventory"
 	"github.com/rshub/rshub/internal/inventory/diskpages"
-	"github.com/rshub/rshub/internal/problem"
 	"github.com/rshub/rshub/internal/testutil"
 	"github.com/rshub/rshub/resourcesync"
 )
@@ -252,53 +249,6 @@ func testReplica(t *testing.T, store inventory.Store, o client.ReplicaOptions) {
 	}
 }
 
-// TestReplicaApplyBatch checks that ApplyBatch sends requests only for batches that do not continue the
-// replica: the first one, one after an omitted one, and a repeated one.
-func TestReplicaApplyBatch(t *testing.T) {
-	s := newSite(t)
-	c := newClient(t, s.URL, newClock().options())
-	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
-	var at feed.Cursor
-	publish := func(loc string) *feed.Batch {
-		b := &feed.Batch{Set: "demo", After: at, Cursor: s.publish(t, loc)}
-		b.Entries = []feed.Entry{{Cursor: b.Cursor, Change: resourcesync.Change{Loc: loc, Change: resourcesync.Updated}}}
-		at = b.Cursor
-		return b
-	}
-	apply := func(name string, b *feed.Batch, requests bool) {
-		t.Helper()
-		before := len(s.received())
-		for u, err := range d.replica.ApplyBatch(t.Context(), b) {
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			d.apply(u)
-		}
-		if n := len(s.received()) - before; (n > 0) != requests {
-			t.Errorf("%s batch: got %d requests, want some: %t", name, n, requests)
-		}
-	}
-	apply("first", publish("urn:1"), true)
-	apply("next", publish("urn:2"), false)
-	omitted := publish("urn:3")
-	apply("later", publish("urn:4"), true)
-	apply("repeated", omitted, true)
-	apply("last", publish("urn:5"), false)
-	checkHeld(t, "at the end", d.held, s.resources(t))
-	if err := d.replica.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	d.reopen(c)
-	if got, _ := d.replica.Cursor(); got != at {
-		t.Errorf("cursor after Flush: got %v, want %v", got, at)
-	}
-	for u, err := range d.replica.ApplyBatch(t.Context(), &feed.Batch{Set: "other", After: at, Cursor: at}) {
-		if err == nil || !strings.Contains(err.Error(), `replica of set "demo": got a batch of set "other"`) {
-			t.Errorf("batch of another set: got %v, %v, want an error", u, err)
-		}
-	}
-}
-
 // TestReplicaFarBehind checks that a destination that is far behind gets all changes in one update,
 // so that it can skip superseded ones.
 func TestReplicaFarBehind(t *testing.T) {
@@ -326,113 +276,6 @@ func TestReplicaFarBehind(t *testing.T) {
 	}
 	checkHeld(t, "far behind", d.held, s.resources(t))
 	d.inSync("far behind")
-}
-
-// TestReplicaLeftovers checks that resources that the hub does not name are retained, unless the
-// hub knows all resources.
-func TestReplicaLeftovers(t *testing.T) {
-	s := newSite(t)
-	c := newClient(t, s.URL, newClock().options())
-	s.publish(t, locs(1, 5)...)
-	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
-	d.catchUp(c, 0)
-	for _, complete := range []bool{false, true} {
-		s.deleteSet(t)
-		s.publish(t, locs(4, 6)...)
-		s.inventories.set(func() { s.inventories.complete = complete })
-		d.catchUp(c, 0)
-		want := map[string]uint64{"urn:1": 1, "urn:2": 2, "urn:3": 3, "urn:4": 1, "urn:5": 2, "urn:6": 3}
-		extra := 3
-		if complete {
-			want, extra = s.resources(t), 0
-		}
-		checkHeld(t, fmt.Sprint("complete: ", complete), d.held, want)
-		found := differences(t, d.replica.Audit(t.Context(), client.AuditOptions{}))
-		if len(found) != extra || extra > 0 && found["urn:1"] != client.Extra {
-			t.Errorf("Audit yields %v, want %d extra resources", found, extra)
-		}
-	}
-}
-
-// TestReplicaOutgrows checks that resources that the hub did not know when a destination joined are
-// deleted when the hub knows all resources, even if nothing else has changed.
-func TestReplicaOutgrows(t *testing.T) {
-	for _, prefix := range []string{"", "urn:"} {
-		s := newSite(t)
-		clock := newClock()
-		c := newClient(t, s.URL, clock.options())
-		s.publish(t, locs(1, 5)...)
-		d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{Prefix: prefix})
-		d.catchUp(c, 0)
-		s.deleteSet(t)
-		s.publish(t, locs(4, 6)...)
-		s.inventories.set(func() { s.inventories.complete = false })
-		d.catchUp(c, 0)
-		s.publish(t, "urn:7")
-		d.catchUp(c, 0)
-		if len(d.held) != 7 {
-			t.Fatalf("destination has %v, want 7 resources", d.held)
-		}
-		s.inventories.set(func() { s.inventories.complete = true })
-		d.reopen(c)
-		d.catchUp(c, 0)
-		checkHeld(t, "after the hub knows all", d.held, s.resources(t))
-		d.inSync("after the hub knows all")
-		before := len(s.received())
-		d.reopen(c)
-		d.catchUp(c, 0)
-		if n := len(s.received()) - before; n != 1 {
-			t.Errorf("a destination without leftovers sends %d requests, want 1", n)
-		}
-	}
-}
-
-// TestReplicaOutgrowsFollowing checks the same for a destination that is following. While the hub
-// cannot tell whether it knows all resources, because its inventory is damaged, changes arrive
-// anyway.
-func TestReplicaOutgrowsFollowing(t *testing.T) {
-	s := newSite(t)
-	clock := newClock()
-	c := newClient(t, s.URL, clock.options())
-	s.publish(t, locs(1, 5)...)
-	d := newDestination(t, c, inventory.NewMemory(), client.ReplicaOptions{})
-	d.catchUp(c, 0)
-	s.deleteSet(t)
-	s.publish(t, locs(4, 6)...)
-	s.inventories.set(func() { s.inventories.complete = false })
-	var damaged atomic.Bool
-	s.intercept = func(_ int, w http.ResponseWriter, r *http.Request) bool {
-		fails := damaged.Load() && strings.HasSuffix(r.URL.Path, "/audit")
-		if fails {
-			problem.Write(w, r, feed.ErrDamaged)
-		}
-		return fails
-	}
-	n := 0
-	for u, err := range d.replica.Follow(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		d.apply(u)
-		switch n++; n {
-		case 2: // end of the baseline
-			damaged.Store(true)
-			_ = clock.sleep(t.Context(), time.Hour)
-			s.publish(t, "urn:7")
-		case 3:
-			s.publish(t, "urn:8")
-		case 4:
-			damaged.Store(false)
-			s.inventories.set(func() { s.inventories.complete = true })
-			_ = clock.sleep(t.Context(), time.Hour)
-			s.publish(t, "urn:9")
-		}
-		if _, ok := d.held["urn:1"]; !ok {
-			break
-		}
-	}
-	d.catchUp(c, 0)
-	checkHeld(t, "after the hub knows all", d.held, s.resources(t))
 }
 
 // TestReplicaHolds checks that a resource outside of the collection is yielded as deleted if the

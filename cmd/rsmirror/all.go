@@ -155,23 +155,17 @@ func (p *program) openSet(set string) (_ *hubmirror.Set, err error) {
 
 // summarizeAll prints the sums of all mirrors after -once.
 func (p *program) summarizeAll(t hubmirror.Totals) (err error) {
-	counts := p.report.counts()
+	s := p.newSummary(t.Files, t.Bytes, t.Missing)
 	p.report.Clear()
 	switch {
 	case p.json:
 		err = json.NewEncoder(p.stdout).Encode(struct {
-			Sets    int   `json:"sets"`
-			Failed  int   `json:"failed"`
-			Files   int64 `json:"files"`
-			Bytes   int64 `json:"bytes"`
-			Fetched int   `json:"fetched"`
-			Kept    int   `json:"kept"`
-			Removed int   `json:"removed"`
-			Missing int64 `json:"missing"`
-		}{t.Sets, t.Failed, t.Files, t.Bytes, counts.fetched, counts.kept, counts.removed, t.Missing})
+			Sets   int `json:"sets"`
+			Failed int `json:"failed"`
+			summary
+		}{t.Sets, t.Failed, s})
 	case !p.quiet:
-		_, err = fmt.Fprintf(p.stdout, "%s, %s files, %s: %s fetched, %s removed, %s missing; %d failed\n", progress.Count(t.Sets, "set"), progress.Group(int(t.Files)),
-			formatBytes(t.Bytes), progress.Group(counts.fetched), progress.Group(counts.removed), progress.Group(int(t.Missing)), t.Failed)
+		_, err = fmt.Fprintf(p.stdout, "%s, %v; %d failed\n", progress.Count(t.Sets, "set"), s, t.Failed)
 	}
 	if err != nil {
 		return fmt.Errorf("write the summary: %w", err)

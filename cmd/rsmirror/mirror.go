@@ -66,26 +66,40 @@ func (p *program) sink(h *home.Home) (mirror.Sink, error) {
 	})
 }
 
+// A summary is the result of a run with -once.
+type summary struct {
+	Files   int64 `json:"files"`
+	Bytes   int64 `json:"bytes"`
+	Fetched int   `json:"fetched"`
+	Kept    int   `json:"kept"`
+	Removed int   `json:"removed"`
+	Missing int64 `json:"missing"`
+}
+
+// newSummary returns a summary with the actions of the run so far.
+func (p *program) newSummary(files, bytes, missing int64) summary {
+	n := p.report.counts()
+	return summary{files, bytes, n.fetched, n.kept, n.removed, missing}
+}
+
+func (s summary) String() string {
+	return fmt.Sprintf("%s files, %s: %s fetched, %s removed, %s missing", progress.Group(int(s.Files)), formatBytes(s.Bytes),
+		progress.Group(s.Fetched), progress.Group(s.Removed), progress.Group(int(s.Missing)))
+}
+
 // summarize prints the counts of a run, and some of the missing resources. It returns
 // errDifferences if resources are missing.
 func (p *program) summarize(ctx context.Context, h *home.Home, remaining mirror.Backlog) (err error) {
-	totals, counts := h.Ledger.Counts(), p.report.counts()
+	n := h.Ledger.Counts()
+	s := p.newSummary(n.Files, n.Bytes, remaining.Resources)
 	p.report.Clear()
 	switch {
 	case p.settings.To != "":
 		return nil
 	case p.json:
-		err = json.NewEncoder(p.stdout).Encode(struct {
-			Files   int64 `json:"files"`
-			Bytes   int64 `json:"bytes"`
-			Fetched int   `json:"fetched"`
-			Kept    int   `json:"kept"`
-			Removed int   `json:"removed"`
-			Missing int64 `json:"missing"`
-		}{totals.Files, totals.Bytes, counts.fetched, counts.kept, counts.removed, remaining.Resources})
+		err = json.NewEncoder(p.stdout).Encode(s)
 	case !p.quiet:
-		_, err = fmt.Fprintf(p.stdout, "%s files, %s: %s fetched, %s removed, %s missing\n", progress.Group(int(totals.Files)), formatBytes(totals.Bytes),
-			progress.Group(counts.fetched), progress.Group(counts.removed), progress.Group(int(remaining.Resources)))
+		_, err = fmt.Fprintln(p.stdout, s)
 	}
 	if err != nil {
 		return fmt.Errorf("write the summary: %w", err)

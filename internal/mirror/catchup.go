@@ -51,7 +51,7 @@ func (m *Mirror) ApplyBatch(ctx context.Context, b *feed.Batch) (applied bool, e
 		return false, err
 	}
 	defer func() { err = errors.Join(err, closed()) }()
-	if at, complete := r.Cursor(); !complete || b.Diverged || at != b.After {
+	if !r.Continues(b) {
 		return false, nil
 	}
 	for u, err := range r.ApplyBatch(ctx, b) {

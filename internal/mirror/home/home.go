@@ -68,7 +68,7 @@ func Open(dir string, adopt bool) (*Home, error) {
 			return nil, fmt.Errorf("%s: %w", dir, ErrForeign)
 		}
 	}
-	return openWriter(dir)
+	return unmark(open(dir, lockWait))
 }
 
 // ErrNoMirror reports that a directory is not a mirror.
@@ -84,16 +84,11 @@ func Exists(dir string) bool {
 }
 
 // Reopen opens the home of an existing mirror.
-func Reopen(dir string) (*Home, error) {
-	if !Exists(dir) {
-		return nil, fmt.Errorf("%s: %w", dir, ErrNoMirror)
-	}
-	return openWriter(dir)
-}
+func Reopen(dir string) (*Home, error) { return unmark(reopen(dir, lockWait)) }
 
-// openWriter opens a home that the caller may change, and removes the mark of MarkUnchanged.
-func openWriter(dir string) (*Home, error) {
-	h, err := open(dir, lockWait)
+// unmark removes the mark of MarkUnchanged from a home that was just opened. If err is not nil, unmark
+// only returns it.
+func unmark(h *Home, err error) (*Home, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,9 @@ import (
 // fail handles an error of an attempt to update the mirror of s.
 func (m *Mirrors) fail(ctx context.Context, s *set, err error) {
 	switch {
-	case ctx.Err() != nil:
+	case m.endsRun(ctx, s, err):
 	case errors.Is(err, feed.ErrNoSet):
 		m.hide(s.name)
-	case concernsAll(err):
-		m.cancel(fmt.Errorf("mirror of set %q: %w", s.name, err))
 	default:
 		if wait, report := m.delayAfter(ctx, s, err); report {
 			m.opts.OnError(s.name, err, wait)
@@ -63,11 +61,17 @@ type sharedError struct{ err error }
 func (e *sharedError) Error() string { return e.err.Error() }
 func (e *sharedError) Unwrap() error { return e.err }
 
-// concernsAll reports whether an error concerns all sets: a full disk does, and damage to the files of
-// one mirror does not.
-func concernsAll(err error) bool {
+// endsRun reports whether Run ends, because ctx is done or because of an error of the mirror of s that
+// concerns all sets: a full disk does, and damage to the files of one mirror does not.
+func (m *Mirrors) endsRun(ctx context.Context, s *set, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
 	_, shared := errors.AsType[*sharedError](err)
-	return shared || mirror.IsDiskFailure(err)
+	if shared = shared || mirror.IsDiskFailure(err); shared {
+		m.cancel(fmt.Errorf("mirror of set %q: %w", s.name, err))
+	}
+	return shared
 }
 
 // failStart handles an error of the hub for a set that it cannot start to follow.
@@ -169,11 +173,7 @@ func (m *Mirrors) retryFailures(ctx context.Context, s *set) {
 		}
 		return max(time.Until(left.Next), m.limits.retry/10), nil
 	})
-	if err == nil || ctx.Err() != nil {
-		return
-	}
-	if concernsAll(err) {
-		m.cancel(fmt.Errorf("mirror of set %q: %w", s.name, err))
+	if err == nil || m.endsRun(ctx, s, err) {
 		return
 	}
 	m.mu.Lock()
