@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -94,6 +95,11 @@ func (p *program) saveAllSettings(ctx context.Context, h *home.Home) error {
 	_, known, err := h.Settings()
 	if err == nil && !known {
 		_, err = p.listSets(ctx)
+		if refused, ok := errors.AsType[*client.RefusedError](err); ok && refused.Status == http.StatusUnauthorized && p.token == "" {
+			err = fmt.Errorf("%w; set RSMIRROR_TOKEN or -token-file to a token", err)
+		} else if ok || errors.Is(err, client.ErrNotHub) {
+			err = fmt.Errorf("list the sets of %s: %w; HUB must be the URL of an rshub, such as https://hub.example.org", p.settings.URL, err)
+		}
 	}
 	if err != nil {
 		return err

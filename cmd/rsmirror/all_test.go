@@ -140,7 +140,9 @@ func TestAllErrors(t *testing.T) {
 func TestAllNoHub(t *testing.T) {
 	r := newAllRun(t)
 	r.publish(resourcesync.Created, "/a/1")
-	r.run(4, "-all -once "+r.origin+" DIR", "rsmirror: ")
+	const advice = "; HUB must be the URL of an rshub, such as https://hub.example.org"
+	r.run(4, "-all -once "+r.origin+" DIR", "rsmirror: list the sets of URL: ", advice)
+	r.run(4, "-all -once HUB/sets/a/changes DIR", "/sets/a/changes: hub refused the request: ", advice)
 	r.run(0, "-all -once HUB/? DIR", "1 set, 1 files")
 }
 
